@@ -1,0 +1,142 @@
+# Everything a developer or CI runs. The first call of a target makes its own environment in
+# .venv; later calls find a stamp there and start at once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := 0.13.9
+PORT ?= 8000
+NAME ?= default
+NODES ?= 3
+SIZE ?= nodes
+
+# uv works in .venv whatever environment is active, with the Python that .venv has.
+unexport VIRTUAL_ENV
+# Compiled modules stay in .venv: without them each start compiles torch anew, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
+export UV_PROJECT_ENVIRONMENT := $(VENV)
+export UV_PYTHON_DOWNLOADS := never
+SYNC = $(BIN)/uv sync --frozen --inexact
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Environment: stamps in .venv, so that an unchanged lock costs nothing
+
+$(BIN)/uv: hack/bootstrap.sh
+	@hack/bootstrap.sh $(VENV) $(UV_VERSION)
+	@touch $@
+
+$(VENV)/.synced-run: pyproject.toml uv.lock | $(BIN)/uv
+	@echo "Installing what the engine needs; the first time this fetches PyTorch (minutes)."
+	@$(SYNC) --extra engine --extra local
+	@touch $@
+
+$(VENV)/.synced-dev: pyproject.toml uv.lock | $(BIN)/uv
+	@echo "Installing what development needs; the first time this fetches PyTorch (minutes)."
+	@$(SYNC) --extra dev
+	@touch $@ $(VENV)/.synced-run
+
+.PHONY: sync-run sync-dev
+sync-run: $(VENV)/.synced-run
+sync-dev: $(VENV)/.synced-dev
+
+.PHONY: install
+install: sync-dev ## Install everything for development into .venv
+
+##@ Use
+
+.PHONY: run
+run: sync-run ## Serve a small model on PORT (8000), ask it one question, serve until Ctrl-C
+	@exec $(BIN)/python -m quire_local.try_out --port $(PORT)
+
+##@ Checks
+
+.PHONY: check
+check: sync-dev ## Check format, lint, imports, types and generated files
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/mypy
+	@$(MAKE) verify
+
+.PHONY: format
+format: sync-dev ## Format the code and fix what can be fixed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+.PHONY: lint
+lint: sync-dev ## Lint, and check who imports whom
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-cache
+
+.PHONY: typecheck
+typecheck: sync-dev ## Check types
+	@$(BIN)/mypy
+
+##@ Tests
+
+.PHONY: test
+test: sync-dev ## Run the tests that need no GPU; says what this machine cannot run
+	@$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+
+.PHONY: test-gpu
+test-gpu: sync-dev ## Run the tests that need a CUDA device
+	@$(BIN)/python -m hack.gpu
+	@$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
+
+.PHONY: fuzz
+fuzz: sync-dev ## Fuzz a live server over its own OpenAPI document: 5,000 cases and more
+	@QUIRE_FUZZ_EXAMPLES=400 $(BIN)/python -m pytest -s tests/api/test_fuzzing.py $(ARGS)
+
+.PHONY: verify-clients
+verify-clients: sync-dev ## Use other people's clients against the server; fetches them (minutes)
+	@$(BIN)/python -m tests.clients $(ARGS)
+
+.PHONY: bench
+bench: sync-dev ## Run the benchmarks; results also go to build/bench/*.json
+	@mkdir -p build/bench
+	@$(BIN)/python -m benchmarks.scheduler --json build/bench/scheduler.json
+	@$(BIN)/python -m benchmarks.http --json build/bench/http.json
+
+##@ Clusters: NAME, NODES and SIZE (api, kwok or nodes) choose; see docs/development/cluster.md
+
+.PHONY: cluster-up
+cluster-up: sync-dev ## Make a Kubernetes cluster on this machine (SIZE=nodes, NODES=3)
+	@$(BIN)/python -m hack.cluster up --name $(NAME) --size $(SIZE) --nodes $(NODES)
+
+.PHONY: cluster-status
+cluster-status: sync-dev ## Say what of the cluster runs
+	@$(BIN)/python -m hack.cluster status --name $(NAME)
+
+.PHONY: cluster-down
+cluster-down: sync-dev ## Remove the cluster and all that it left
+	@$(BIN)/python -m hack.cluster down --name $(NAME)
+
+.PHONY: kind-up
+kind-up: sync-dev ## Make a cluster with Docker and kind instead (NODES=3)
+	@$(BIN)/python -m hack.cluster.kind up --nodes $(NODES)
+
+.PHONY: kind-down
+kind-down: sync-dev ## Remove it
+	@$(BIN)/python -m hack.cluster.kind down
+
+##@ Generated files
+
+.PHONY: docs
+docs: sync-dev ## Generate the reference pages
+	@$(BIN)/python -m hack.reference
+
+.PHONY: manifests
+manifests: sync-dev ## Render the Kubernetes objects under manifests/
+	@$(BIN)/python -m hack.manifests
+
+.PHONY: verify
+verify: sync-dev ## Fail if a generated file is not what its source says
+	@$(BIN)/python -m hack.reference --check
+	@$(BIN)/python -m hack.manifests --check

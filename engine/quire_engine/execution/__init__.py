@@ -1,0 +1,1 @@
+"""Executors: what turns a scheduled batch into sampled tokens (torch, simulated)."""

@@ -1,0 +1,163 @@
+"""All buffers of a running executor, and the profile that sizes the KV cache among them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from quire_engine.config import EngineConfig
+from quire_engine.execution.cuda.capacity import DeviceMemory, PeakMeter, count_blocks
+from quire_engine.execution.cuda.graphs import DecodeGraphs
+from quire_engine.execution.cuda.inputs import (
+    MAX_IN_FLIGHT,
+    NUM_DECODE_ARRAYS,
+    InputBuffers,
+    StepTensors,
+    place_chunks,
+)
+from quire_engine.execution.cuda.kernels import WORDS_PER_ROW
+from quire_engine.execution.cuda.model import CudaDecoder
+from quire_engine.execution.cuda.platform import Event, Platform
+from quire_engine.execution.cuda.row_memory import RowMemory
+from quire_engine.execution.cuda.step import StepProgram
+
+MAX_CHANGES = 1 << 17
+"""Most changes of the rows' memory that travel with a step; more are copied apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What exists once the KV memory is allocated."""
+
+    cache: torch.Tensor
+    """[num_blocks + 1, num_layers, 2, num_kv_heads, block_size, head_dim], device."""
+    rows: RowMemory
+    inputs: InputBuffers
+    program: StepProgram
+    graphs: DecodeGraphs
+    outputs: list[tuple[torch.Tensor, Event]]
+    """For each step in flight: [max_num_seqs] int32 of the host, and when it is filled."""
+
+
+def create_state(config: EngineConfig, platform: Platform, decoder: CudaDecoder) -> EngineState:
+    """Allocate everything; the KV cache takes what the profile leaves.
+
+    Raises
+    ------
+    CapacityError
+        Not even one request of the model's length fits.
+    """
+    max_num_seqs = config.scheduler.max_num_seqs
+    rows = RowMemory(
+        platform,
+        num_rows=max_num_seqs,
+        max_model_len=decoder.num_positions,
+        block_size=config.cache.block_size,
+    )
+    inputs = InputBuffers(platform, max_width=max_num_seqs, capacity=_capacity(config, rows))
+    program = StepProgram(platform, decoder, rows, max_num_seqs=max_num_seqs)
+    graphs = _graphs(platform, program, inputs, rows, max_num_seqs)
+    memory = (
+        _profile(config, platform, decoder, rows, inputs, program) if platform.is_cuda else None
+    )
+    num_blocks = count_blocks(
+        config, decoder.spec, decoder.num_positions, platform.dtype.itemsize, memory
+    )
+    cache = torch.zeros(
+        cache_shape(config, decoder, num_blocks + 1), dtype=platform.dtype, device=platform.device
+    )
+    decoder.attach(cache)
+    outputs = [(platform.host_ints(max_num_seqs), Event(platform)) for _ in range(MAX_IN_FLIGHT)]
+    return EngineState(cache, rows, inputs, program, graphs, outputs)
+
+
+def cache_shape(config: EngineConfig, decoder: CudaDecoder, num_blocks: int) -> tuple[int, ...]:
+    """Return the block-major shape of so many blocks, the null block among them."""
+    spec = decoder.spec
+    block_size = config.cache.block_size
+    return (num_blocks, spec.num_layers, 2, spec.num_kv_heads, block_size, spec.head_dim)
+
+
+def _capacity(config: EngineConfig, rows: RowMemory) -> int:
+    """Words that the largest step's arrays and its changes take."""
+    scheduler = config.scheduler
+    changes = min(scheduler.max_num_seqs * (rows.max_blocks + WORDS_PER_ROW), MAX_CHANGES)
+    arrays = 3 * scheduler.max_num_batched_tokens + 8 * scheduler.max_num_seqs
+    decodes = NUM_DECODE_ARRAYS * (scheduler.max_num_seqs + 4)
+    return max(arrays, decodes) + 2 * changes + 256
+
+
+def _graphs(
+    platform: Platform,
+    program: StepProgram,
+    inputs: InputBuffers,
+    rows: RowMemory,
+    max_num_seqs: int,
+) -> DecodeGraphs:
+    nobody = np.empty(0, np.int32)
+
+    def compute(width: int, truncates: bool) -> None:
+        program.compute(inputs.decode_tensors(width, truncates=truncates))
+
+    def fill_padding() -> None:
+        inputs.begin()
+        inputs.place_decodes(
+            nobody, nobody, nobody, width=inputs.max_width, padding_row=rows.padding_row
+        )
+        inputs.send()
+
+    return DecodeGraphs(platform, compute, fill_padding, max_num_seqs=max_num_seqs)
+
+
+def _profile(
+    config: EngineConfig,
+    platform: Platform,
+    decoder: CudaDecoder,
+    rows: RowMemory,
+    inputs: InputBuffers,
+    program: StepProgram,
+) -> DeviceMemory:
+    """Run the worst steps on padding rows, with a cache of the null block alone."""
+    null_cache = torch.zeros(
+        cache_shape(config, decoder, 1), dtype=platform.dtype, device=platform.device
+    )
+    decoder.attach(null_cache)
+    meter = PeakMeter()
+    inputs.begin()
+    step = _worst_chunks(config, rows, inputs)
+    inputs.send()
+    program.compute(step)  # compiles kernels, and lets libraries allocate what they keep
+    meter.reset()
+    program.compute(step)
+    step_peak = meter.measure()
+    inputs.begin()
+    nobody = np.empty(0, np.int32)
+    inputs.place_decodes(
+        nobody, nobody, nobody, width=inputs.max_width, padding_row=rows.padding_row
+    )
+    inputs.send()
+    meter.reset()
+    program.compute(inputs.decode_tensors(config.scheduler.max_num_seqs, truncates=True))
+    graph_peak = meter.measure()
+    used, total = meter.used_and_total()
+    return DeviceMemory(total=total, used=used, step_peak=step_peak, graph_peak=graph_peak)
+
+
+def _worst_chunks(config: EngineConfig, rows: RowMemory, inputs: InputBuffers) -> StepTensors:
+    """A step of as many tokens as can be, of as many sequences as can be, that all sample."""
+    count = config.scheduler.max_num_seqs
+    budget = config.scheduler.max_num_batched_tokens
+    counts = np.full(count, budget // count, np.int32)
+    counts[: budget % count] += 1
+    counts = np.minimum(counts, rows.max_model_len)
+    return place_chunks(
+        inputs,
+        rows.tokens,
+        np.full(count, rows.padding_row, np.int32),
+        np.zeros(count, np.int32),
+        counts,
+        np.ones(count, np.bool_),
+        num_decodes=0,
+        num_given=rows.num_given,
+        truncates=True,
+    )

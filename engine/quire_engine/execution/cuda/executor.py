@@ -1,0 +1,282 @@
+"""The executor of a CUDA device.
+
+    submit   changes of rows and the step's arrays in one copy -> graph or kernels -> ids' copy
+    collect  wait for the oldest step's ids
+    run      submit and collect; a missing graph is captured while the device computes
+
+Up to two steps may be in flight: a decode reads its row's newest token on the device, so step
+k + 1 can be submitted before step k's tokens are known to the host.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from quire_engine.config import EngineConfig
+from quire_engine.execution.base import Batch, Chunks, Executor, Progress, StepResult
+from quire_engine.execution.cuda.capacity import check_supported
+from quire_engine.execution.cuda.engine_state import EngineState, create_state
+from quire_engine.execution.cuda.inputs import MAX_IN_FLIGHT, StepTensors, place_chunks
+from quire_engine.execution.cuda.model import CudaDecoder
+from quire_engine.execution.cuda.platform import Platform, cuda_platform
+from quire_engine.execution.cuda.special_step import Scores, compute_special, is_special
+from quire_engine.execution.cuda.weights import FileWeights, Weights
+from quire_engine.execution.torch_cpu.capacity import choose_max_model_len
+from quire_engine.protocol.messages import ModelFacts
+from quire_kernels.ops.blocks import copy_blocks
+
+_STAGE = "reading weights"
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """A submitted step."""
+
+    slot: int
+    """Which host buffer its tokens go to."""
+    rows: Ints
+    """[num_samples]: whose tokens they are."""
+    positions: Ints
+    """[num_samples]: where in their rows."""
+    scores: Scores
+
+
+class CudaExecutor(Executor):
+    """Computes on one CUDA device, in bfloat16 or float16.
+
+    Parameters
+    ----------
+    config
+        `cache` and `scheduler` size the buffers.
+    weights
+        Where the model comes from; a path is a GGUF file or a Hugging Face folder.
+    platform
+        Where to compute; the first CUDA device when absent.
+    """
+
+    def __init__(
+        self, config: EngineConfig, weights: Path | Weights, *, platform: Platform | None = None
+    ) -> None:
+        self._config = config
+        self._weights = FileWeights(weights) if isinstance(weights, Path) else weights
+        self._platform = platform or cuda_platform(config)
+        self._decoder: CudaDecoder | None = None
+        self._state: EngineState | None = None
+        self._in_flight: deque[_InFlight] = deque()
+        self._turn = 0
+
+    def load(self, progress: Progress) -> None:
+        """Bring the weights onto the device; see `Executor.load`.
+
+        Raises
+        ------
+        ConfigError
+            max_model_len exceeds the model's context length, or block_size has no kernel.
+        """
+        progress(_STAGE, 0.0)
+        spec = self._weights.open()
+        max_model_len = choose_max_model_len(self._config, spec)
+        check_supported(self._config, spec, max_model_len)
+        with self._platform.on_stream():
+            weights = self._weights.load(self._platform, lambda done: progress(_STAGE, done))
+            self._decoder = CudaDecoder(spec, weights, max_model_len, self._platform)
+
+    def allocate_cache(self) -> ModelFacts:
+        """Profile the worst step, allocate the KV memory, capture the first graphs."""
+        if self._decoder is None:
+            raise RuntimeError("bug: the executor is used before `load` or after `close`")
+        with self._platform.on_stream():
+            self._state = create_state(self._config, self._platform, self._decoder)
+            self._state.graphs.capture_first()
+        return ModelFacts(
+            max_model_len=self._decoder.num_positions,
+            vocab_size=self._decoder.spec.vocab_size,
+            num_blocks=len(self._state.cache) - 1,
+            block_size=self._config.cache.block_size,
+        )
+
+    def run(self, batch: Batch) -> StepResult:
+        """Compute one batch; see `Executor.run`."""
+        self.submit(batch)
+        self._allocated().graphs.capture_next()
+        return self.collect()
+
+    def submit(self, batch: Batch) -> None:
+        """Give a step to the device and return; at most two may be in flight."""
+        state = self._allocated()
+        if len(self._in_flight) == MAX_IN_FLIGHT:
+            raise RuntimeError(f"bug: {MAX_IN_FLIGHT} steps are in flight already")
+        state.rows.apply(batch)
+        state.inputs.begin()
+        with self._platform.on_stream(), torch.inference_mode():
+            scores = Scores()
+            if is_special(state.rows.special, batch.chunks):
+                sampled, scores = self._submit_special(state, batch)
+            elif batch.chunks.num_decodes == len(batch.chunks) > 0:
+                sampled = self._submit_decodes(state, batch)
+            else:
+                sampled = self._submit_chunks(state, batch)
+            self._turn = (self._turn + 1) % MAX_IN_FLIGHT
+            host, event = state.outputs[self._turn]
+            count = len(sampled[0])
+            if count:
+                host[:count].copy_(state.program.sampled[:count], non_blocking=True)
+            event.record()
+        self._in_flight.append(_InFlight(self._turn, *sampled, scores))
+
+    def collect(self) -> StepResult:
+        """Wait for the oldest submitted step and return its tokens."""
+        state = self._allocated()
+        step = self._in_flight.popleft()
+        host, event = state.outputs[step.slot]
+        event.wait()
+        sampled = host.numpy()[: len(step.rows)]
+        token_ids = np.maximum(sampled, 0)
+        state.rows.remember(step.rows, step.positions, token_ids)
+        scores = step.scores
+        return StepResult(
+            token_ids.tolist(),
+            scores.logprobs,
+            scores.prompt_logprobs,
+            not_finite=tuple(np.flatnonzero(sampled < 0).tolist()) + scores.impossible,
+        )
+
+    def probe(self) -> None:
+        """Ask the device: errors such as an illegal address stay with a process until its end."""
+        if self._platform.is_cuda:
+            torch.cuda.synchronize()
+
+    def describe(self) -> str:
+        """Name the device and the type computed in."""
+        platform = self._platform
+        name = torch.cuda.get_device_name(platform.device) if platform.is_cuda else "CPU"
+        return f"{name}, {str(platform.dtype).removeprefix('torch.')}"
+
+    def count_graphs(self) -> tuple[int, int]:
+        """How many decode steps ran as a graph, and how many kernel by kernel."""
+        graphs = self._allocated().graphs
+        return graphs.num_hits, graphs.num_misses
+
+    def close(self) -> None:
+        """Let go of weights, graphs and KV memory."""
+        self._in_flight.clear()
+        self._state = None
+        self._decoder = None
+        if self._platform.is_cuda:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+
+    def capture_rest(self) -> None:
+        """Capture every graph now rather than when it is first missed."""
+        self._allocated().graphs.capture_rest()
+
+    def _submit_decodes(self, state: EngineState, batch: Batch) -> tuple[Ints, Ints]:
+        """One token of each row, from a graph if there is one; returns rows and positions."""
+        rows_ids = np.array(batch.chunks.rows, np.int32)
+        positions = np.array(batch.chunks.starts, np.int32)
+        rows = state.rows
+        given = np.full(len(rows_ids), -1, np.int32)
+        known = positions < rows.num_given[rows_ids]
+        if known.any():
+            given[known] = rows.tokens[rows_ids[known], positions[known]]
+        truncates = bool(rows.truncates[rows_ids].any())
+        width = state.graphs.width_of(len(rows_ids), truncates=truncates)
+        state.inputs.place_decodes(
+            rows_ids, positions, given, width=width, padding_row=rows.padding_row
+        )
+        self._send(state, batch)
+        state.graphs.run(width, truncates=truncates)
+        return rows_ids, positions + 1
+
+    def _submit_chunks(self, state: EngineState, batch: Batch) -> tuple[Ints, Ints]:
+        """A step with prompts in it, or with changes alone; returns rows and positions."""
+        if not len(batch.chunks):
+            self._send(state, batch)
+            nothing: Ints = np.empty(0, np.int32)
+            return nothing, nothing
+        step, sampled = self._place(state, batch)
+        state.program.compute(step)
+        return sampled
+
+    def _submit_special(self, state: EngineState, batch: Batch) -> tuple[tuple[Ints, Ints], Scores]:
+        """A step with rows that ask for more; returns rows, positions and scores."""
+        step, sampled = self._place(state, batch)
+        scores = compute_special(state.program, state.rows.special, step, batch.chunks)
+        return sampled, scores
+
+    def _place(self, state: EngineState, batch: Batch) -> tuple[StepTensors, tuple[Ints, Ints]]:
+        """Send a step's chunks to the device; returns it, and rows and positions that sample."""
+        chunks = batch.chunks
+        rows, starts, counts, samples = chunk_arrays(chunks)
+        step = place_chunks(
+            state.inputs,
+            state.rows.tokens,
+            *(rows, starts, counts, samples),
+            num_decodes=chunks.num_decodes,
+            num_given=state.rows.num_given,
+            truncates=bool(state.rows.truncates[rows[samples]].any()),
+        )
+        self._send(state, batch)
+        return step, (rows[samples], (starts + counts)[samples])
+
+    def _send(self, state: EngineState, batch: Batch) -> None:
+        """Copy all inputs to the device, then apply there what changed."""
+        indices, values = state.rows.changes()
+        fits = 2 * len(indices) + 2 * len(batch.copies) + 16 <= state.inputs.room()
+        if fits:
+            placed = [state.inputs.place(indices), state.inputs.place(values)]
+            rounds = [
+                state.inputs.place(np.array(pairs, np.int32)).view(-1, 2)
+                for pairs in copy_rounds(batch.copies)
+            ]
+        state.inputs.send()
+        if not fits:  # rare: hundreds of long prompts begin at once
+            device = self._platform.device
+            placed = [torch.from_numpy(array).to(device) for array in (indices, values)]
+            rounds = [
+                torch.tensor(pairs, dtype=torch.int32, device=device)
+                for pairs in copy_rounds(batch.copies)
+            ]
+        if len(indices):
+            state.rows.write(*placed)
+        state.rows.forget_changes()
+        for pairs in rounds:
+            copy_blocks(state.cache, pairs)
+
+    def _allocated(self) -> EngineState:
+        if self._state is None:
+            raise RuntimeError("bug: the executor runs before `allocate_cache` or after `close`")
+        return self._state
+
+
+def chunk_arrays(chunks: Chunks) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
+    """Return rows, starts, numbers of tokens, and whether to sample, as arrays."""
+    return (
+        np.array(chunks.rows, np.int32),
+        np.array(chunks.starts, np.int32),
+        np.array(chunks.num_tokens, np.int32),
+        np.array(chunks.samples, np.bool_),
+    )
+
+
+def copy_rounds(copies: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Cut block copies into rounds whose copies can run at the same time, order kept.
+
+    Within a round no block is written that another copy of it reads or writes.
+    """
+    rounds: list[list[tuple[int, int]]] = []
+    read: set[int] = set()
+    written: set[int] = set()
+    for source, target in copies:
+        if not rounds or source in written or target in written or target in read:
+            rounds.append([])
+            read, written = set(), set()
+        rounds[-1].append((source, target))
+        read.add(source)
+        written.add(target)
+    return rounds

@@ -1,0 +1,82 @@
+"""Where the executor computes: a CUDA device, or a CPU that interprets the kernels for tests."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from quire_engine.config import EngineConfig
+from quire_engine.errors import ConfigError
+
+_DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Event:
+    """A point in the device's work that the host can wait for."""
+
+    def __init__(self, platform: "Platform") -> None:
+        self._event = torch.Event(platform.device) if platform.is_cuda else None
+
+    def record(self) -> None:
+        """Mark the work given to the device so far."""
+        if self._event is not None:
+            self._event.record()
+
+    def wait(self) -> None:
+        """Wait until the marked work is done."""
+        if self._event is not None:
+            self._event.synchronize()
+
+
+@dataclass(frozen=True, eq=False)
+class Platform:
+    """A device, the type computed in, and the one stream that all work goes through."""
+
+    device: torch.device
+    dtype: torch.dtype
+    stream: torch.cuda.Stream | None = None
+    """None on a CPU."""
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether this is a GPU: with graphs, pinned memory and a stream."""
+        return self.device.type == "cuda"
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        """Give work to the executor's stream, not to the default one: graphs need another."""
+        if self.stream is None:
+            return nullcontext()
+        return torch.cuda.stream(self.stream)
+
+    def zero_ints(self, size: int) -> torch.Tensor:
+        """[size] int32 on the device."""
+        return torch.zeros(size, dtype=torch.int32, device=self.device)
+
+    def host_ints(self, size: int) -> torch.Tensor:
+        """[size] int32 in memory that the device copies from and to while the host goes on."""
+        return torch.zeros(size, dtype=torch.int32, pin_memory=self.is_cuda)
+
+
+def cuda_platform(config: EngineConfig) -> Platform:
+    """Return the first CUDA device.
+
+    Raises
+    ------
+    ConfigError
+        There is none, it is too old, or the type asked for has no kernels.
+    """
+    if not torch.cuda.is_available():
+        raise ConfigError("device is cuda, but torch finds no CUDA GPU here: use --device cpu")
+    dtype = _DTYPES.get(config.model.dtype)
+    if dtype is None:
+        raise ConfigError(
+            f"dtype {config.model.dtype} has no GPU kernels: use bfloat16 (auto) or float16"
+        )
+    major, minor = torch.cuda.get_device_capability()
+    if major < 8:
+        raise ConfigError(
+            f"{torch.cuda.get_device_name()} has compute capability {major}.{minor}: the kernels "
+            "need 8.0 or newer"
+        )
+    device = torch.device("cuda", torch.cuda.current_device())
+    return Platform(device, dtype, torch.cuda.Stream())  # type: ignore[no-untyped-call]

@@ -1,0 +1,204 @@
+"""A decoder's weights on the device: fused matrices as cuBLAS and the narrow products want them.
+
+Matrices are [outputs, inputs], as the files have them. Query, key and value are one matrix, and so
+are gate and up: one product instead of three or two.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from quire_engine.execution.cuda.platform import Platform
+from quire_engine.models.config import ModelSpec
+from quire_engine.models.loading.base import WeightSource
+
+ReportProgress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One layer."""
+
+    attention_norm: torch.Tensor
+    """[hidden]"""
+    query_key_value: torch.Tensor
+    """[(num_heads + 2 * num_kv_heads) * head_dim, hidden]"""
+    attention_output: torch.Tensor
+    """[hidden, num_heads * head_dim]"""
+    mlp_norm: torch.Tensor
+    """[hidden]"""
+    gate_up: torch.Tensor
+    """[2 * intermediate, hidden]"""
+    down: torch.Tensor
+    """[hidden, intermediate]"""
+    head_norms: tuple[torch.Tensor, torch.Tensor] | None = None
+    """[head_dim] each: norms of the query's and the key's heads, where the model has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderWeights:
+    """All of a decoder, in the type it computes in."""
+
+    embedding: torch.Tensor
+    """[vocab, hidden]"""
+    layers: tuple[LayerWeights, ...]
+    final_norm: torch.Tensor
+    """[hidden]"""
+    head: torch.Tensor
+    """[vocab, hidden]: the very tensor `embedding` is, where the model ties them."""
+    rope_factors: torch.Tensor | None = None
+    """[head_dim / 2] float32, CPU: divides the rotary frequencies, where the files have it."""
+
+
+class Weights(ABC):
+    """Where a decoder's weights come from."""
+
+    @abstractmethod
+    def open(self) -> ModelSpec:
+        """Read the model's facts; raises ModelError."""
+
+    @abstractmethod
+    def load(self, platform: Platform, progress: ReportProgress) -> DecoderWeights:
+        """Bring the weights onto the device; raises ModelError."""
+
+
+class FileWeights(Weights):
+    """Weights of a GGUF file, or of a Hugging Face folder; or of any other `WeightSource`."""
+
+    def __init__(self, origin: Path | WeightSource) -> None:
+        self._origin = origin
+
+    def open(self) -> ModelSpec:
+        """Open the files."""
+        if isinstance(self._origin, Path):
+            # imported here: a run without files needs no packages that read them
+            from quire_engine.models.loading.weights import open_weights
+
+            self._origin = open_weights(self._origin)
+        return self._origin.spec
+
+    def load(self, platform: Platform, progress: ReportProgress) -> DecoderWeights:
+        """Read one tensor after the other straight into its place in the fused matrices."""
+        spec = self.open()
+        source = self._origin
+        if isinstance(source, Path):
+            raise RuntimeError("bug: the files are not open")  # noqa: TRY004
+        reader = _Reader(source, platform)
+        vocabulary = (spec.vocab_size, spec.hidden_size)
+        embedding = reader.stack(["model.embed_tokens.weight"], [vocabulary])
+        head = embedding
+        if source.find("lm_head.weight") is not None or not spec.ties_embeddings:
+            head = reader.stack(["lm_head.weight"], [vocabulary])
+        layers = []
+        for index in range(spec.num_layers):
+            layers.append(_load_layer(reader, spec, f"model.layers.{index}."))
+            progress((index + 1) / spec.num_layers)
+        factors = None
+        if source.find("rope_freqs.weight") is not None:
+            factors = source.tensor("rope_freqs.weight", (spec.head_dim // 2,))
+        final_norm = reader.stack(["model.norm.weight"], [(spec.hidden_size,)])
+        return DecoderWeights(embedding, tuple(layers), final_norm, head, factors)
+
+
+class RandomWeights(Weights):
+    """Random weights of a model's sizes, made on the device: for benchmarks and calibration.
+
+    Parameters
+    ----------
+    has_head_norms
+        Whether queries and keys are normalised per head, as in Qwen3.
+    """
+
+    def __init__(self, spec: ModelSpec, *, has_head_norms: bool = False, seed: int = 0) -> None:
+        self._spec = spec
+        self._has_head_norms = has_head_norms
+        self._seed = seed
+
+    def open(self) -> ModelSpec:
+        """Return the sizes."""
+        return self._spec
+
+    def load(self, platform: Platform, progress: ReportProgress) -> DecoderWeights:
+        """Draw all weights from a normal distribution, norms around one."""
+        spec = self._spec
+        generator = torch.Generator(platform.device).manual_seed(self._seed)
+        query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+        hidden, inner = spec.hidden_size, spec.intermediate_size
+
+        def draw(*shape: int, mean: float = 0.0) -> torch.Tensor:
+            values = torch.empty(shape, dtype=platform.dtype, device=platform.device)
+            return values.normal_(mean, 0.02, generator=generator)
+
+        embedding = draw(spec.vocab_size, hidden)
+        layers = []
+        for index in range(spec.num_layers):
+            norms = (draw(spec.head_dim, mean=1.0), draw(spec.head_dim, mean=1.0))
+            layers.append(
+                LayerWeights(
+                    attention_norm=draw(hidden, mean=1.0),
+                    query_key_value=draw(query + 2 * key, hidden),
+                    attention_output=draw(hidden, query),
+                    mlp_norm=draw(hidden, mean=1.0),
+                    gate_up=draw(2 * inner, hidden),
+                    down=draw(hidden, inner),
+                    head_norms=norms if self._has_head_norms else None,
+                )
+            )
+            progress((index + 1) / spec.num_layers)
+        head = embedding if spec.ties_embeddings else draw(spec.vocab_size, hidden)
+        return DecoderWeights(embedding, tuple(layers), draw(hidden, mean=1.0), head)
+
+
+class _Reader:
+    """Copies a source's tensors to the device, in its type."""
+
+    def __init__(self, source: WeightSource, platform: Platform) -> None:
+        self._source = source
+        self._platform = platform
+
+    def has(self, name: str) -> bool:
+        """Whether the model has this tensor."""
+        return self._source.find(name) is not None
+
+    def stack(self, names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> torch.Tensor:
+        """Read tensors one below the other into one."""
+        rows = sum(shape[0] for shape in shapes)
+        whole = torch.empty(
+            (rows, *shapes[0][1:]), dtype=self._platform.dtype, device=self._platform.device
+        )
+        first = 0
+        for name, shape in zip(names, shapes, strict=True):
+            values = self._source.tensor(name, shape)
+            whole[first : first + shape[0]] = values.to(self._platform.dtype)
+            first += shape[0]
+        return whole
+
+
+def _load_layer(reader: _Reader, spec: ModelSpec, prefix: str) -> LayerWeights:
+    hidden, inner = spec.hidden_size, spec.intermediate_size
+    query, key_value = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+
+    def read(names: str, outputs: Sequence[int], *inputs: int) -> torch.Tensor:
+        paths = [f"{prefix}{name}.weight" for name in names.split()]
+        return reader.stack(paths, [(size, *inputs) for size in outputs])
+
+    head_norms = None
+    if reader.has(f"{prefix}self_attn.q_norm.weight"):
+        sizes = [spec.head_dim]
+        head_norms = (read("self_attn.q_norm", sizes), read("self_attn.k_norm", sizes))
+    return LayerWeights(
+        attention_norm=read("input_layernorm", [hidden]),
+        query_key_value=read(
+            "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
+            [query, key_value, key_value],
+            hidden,
+        ),
+        attention_output=read("self_attn.o_proj", [hidden], query),
+        mlp_norm=read("post_attention_layernorm", [hidden]),
+        gate_up=read("mlp.gate_proj mlp.up_proj", [inner, inner], hidden),
+        down=read("mlp.down_proj", [hidden], inner),
+        head_norms=head_norms,
+    )

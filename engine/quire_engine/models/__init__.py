@@ -1,0 +1,1 @@
+"""Models: what their files say (`facts`, no torch), their weights, and how they compute."""

@@ -1,0 +1,1 @@
+"""Readers of model files: GGUF, and Hugging Face folders with safetensors."""

@@ -1,0 +1,200 @@
+"""How long one step takes, from the work in it.
+
+    device = compute(decodes + prefill tokens)     piecewise linear: weights first, then FLOPs
+           + decodes x seconds_per_sequence        sampling and bookkeeping
+           + context x seconds_per_context_token   KV read by decodes
+           + pairs x seconds_per_pair              attention of prompts
+    step   = max(device, floor)                    the host's own time, which the device hides
+
+Every term grows with its work, so that more work never takes less time: coefficients that say
+otherwise are refused. A model knows the range of the samples behind it; planners must not ask
+beyond (`covers`), while `predict` answers there too, along the last slope.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgspec
+
+from quire_engine.errors import ConfigError
+
+SCHEMA_VERSION = 1
+
+
+class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest work that a model was made from."""
+
+    num_decodes: int
+    context_tokens: int
+    """Context tokens of all decodes together."""
+    prefill_tokens: int
+
+
+class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
+    """Predicts the seconds of a step; immutable, checked when made, saved as JSON.
+
+    Raises
+    ------
+    ConfigError
+        A coefficient is NaN, infinite, negative, or the curve falls.
+    """
+
+    source: str
+    """Where the figures come from, for people: a measurement or an estimate."""
+    compute_tokens: tuple[int, ...]
+    """Knots of the compute curve: tokens in a step, rising from 1."""
+    compute_seconds: tuple[float, ...]
+    """Seconds at each knot, never falling."""
+    seconds_per_sequence: float = 0.0
+    seconds_per_context_token: float = 0.0
+    seconds_per_pair: float = 0.0
+    """For each (query, key) pair of prompt tokens under the causal mask."""
+    floor_seconds: float = 0.0
+    """No step is shorter."""
+    fit_error: float = 0.0
+    """95th percentile of |predicted - measured| / measured over the samples."""
+    limits: StepLimits
+    schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        _check_curve(self.compute_tokens, self.compute_seconds)
+        for name in (
+            "seconds_per_sequence",
+            "seconds_per_context_token",
+            "seconds_per_pair",
+            "floor_seconds",
+            "fit_error",
+        ):
+            _check_number(name, getattr(self, name))
+        if min(msgspec.structs.astuple(self.limits)) < 0:
+            raise ConfigError("step-time model: limits must not be negative")
+
+    def predict(
+        self,
+        num_decodes: int,
+        context_tokens: int,
+        prefill_tokens: int = 0,
+        prefill_pairs: int = 0,
+    ) -> float:
+        """Seconds of one step.
+
+        Parameters
+        ----------
+        num_decodes
+            Sequences that compute one token each.
+        context_tokens
+            Tokens whose KV those decodes read, their own included.
+        prefill_tokens
+            Prompt tokens computed in all chunks.
+        prefill_pairs
+            Pairs of a prompt token in a chunk and a token it attends to; see `count_pairs`.
+        """
+        device = (
+            self._compute(num_decodes + prefill_tokens)
+            + num_decodes * self.seconds_per_sequence
+            + context_tokens * self.seconds_per_context_token
+            + prefill_pairs * self.seconds_per_pair
+        )
+        return device if device > self.floor_seconds else self.floor_seconds
+
+    def predict_decodes(self, num_decodes: int, context_tokens: int) -> Iterator[float]:
+        """Yield the seconds of one step after the other in which the same sequences decode.
+
+        Each step adds a token to each; equal to `predict`, to the last bit.
+
+        Parameters
+        ----------
+        context_tokens
+            Of the first step.
+        """
+        fixed = self._compute(num_decodes) + num_decodes * self.seconds_per_sequence
+        while True:
+            device = fixed + context_tokens * self.seconds_per_context_token
+            yield device if device > self.floor_seconds else self.floor_seconds
+            context_tokens += num_decodes
+
+    def covers(self, num_decodes: int, context_tokens: int, prefill_tokens: int = 0) -> bool:
+        """Whether this work lies within the samples that the model was made from."""
+        return (
+            num_decodes <= self.limits.num_decodes
+            and context_tokens <= self.limits.context_tokens
+            and prefill_tokens <= self.limits.prefill_tokens
+        )
+
+    def _compute(self, num_tokens: int) -> float:
+        """Interpolate the compute curve; beyond its last knot along the last slope."""
+        knots, seconds = self.compute_tokens, self.compute_seconds
+        right = min(max(bisect_right(knots, num_tokens), 1), len(knots) - 1)
+        left = right - 1
+        if num_tokens <= knots[left]:
+            return seconds[left]
+        slope = (seconds[right] - seconds[left]) / (knots[right] - knots[left])
+        return seconds[left] + slope * (num_tokens - knots[left])
+
+
+def count_pairs(start: int, num_tokens: int) -> int:
+    """(query, key) pairs of a chunk of `num_tokens` whose first position is `start`."""
+    return num_tokens * start + num_tokens * (num_tokens + 1) // 2
+
+
+def constant_step_time(seconds: float) -> StepTimeModel:
+    """Every step takes `seconds`, whatever is in it; covers any work."""
+    _check_number("seconds of a step", seconds)
+    anything = 1 << 62
+    return StepTimeModel(
+        source=f"{seconds} s for every step",
+        compute_tokens=(1, 2),
+        compute_seconds=(seconds, seconds),
+        limits=StepLimits(num_decodes=anything, context_tokens=anything, prefill_tokens=anything),
+    )
+
+
+def save_step_time(model: StepTimeModel) -> bytes:
+    """Encode a model as JSON."""
+    return msgspec.json.format(msgspec.json.encode(model))
+
+
+def load_step_time(data: bytes | str) -> StepTimeModel:
+    """Decode a model saved by this or an earlier version; unknown fields are ignored.
+
+    Raises
+    ------
+    ConfigError
+        It is not a step-time model, of a newer schema, or its coefficients are impossible.
+    """
+    try:
+        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        if version != SCHEMA_VERSION:
+            raise ConfigError(
+                f"step-time model: schema_version {version} is not supported, only {SCHEMA_VERSION}"
+            )
+        return msgspec.json.decode(data, type=StepTimeModel)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"step-time model: {error}") from error
+
+
+class _Versioned(msgspec.Struct):
+    """Read first, for a schema of the future may look otherwise in everything else."""
+
+    schema_version: int
+
+
+def _check_number(name: str, value: float) -> None:
+    if not math.isfinite(value) or value < 0:
+        raise ConfigError(f"step-time model: {name} must be finite and not negative, not {value}")
+
+
+def _check_curve(tokens: tuple[int, ...], seconds: tuple[float, ...]) -> None:
+    if len(tokens) != len(seconds) or len(tokens) < 2:
+        raise ConfigError(
+            "step-time model: compute_tokens and compute_seconds need the same number of knots, "
+            f"at least 2, not {len(tokens)} and {len(seconds)}"
+        )
+    for value in seconds:
+        _check_number("compute_seconds", value)
+    if tokens[0] < 1 or any(b <= a for a, b in pairwise(tokens)):
+        raise ConfigError("step-time model: compute_tokens must rise from at least 1")
+    if any(b < a for a, b in pairwise(seconds)):
+        raise ConfigError("step-time model: compute_seconds must not fall: more work takes longer")

@@ -1,0 +1,199 @@
+"""Learns a step-time model from the steps of the engine that it is to predict.
+
+    observe (every step, O(1))   ->  StepEvidence: cells of recent steps
+    model   (when one is asked)  ->  a new fit if enough steps have come, else the last one
+
+A profile given at the start counts as if it had been measured at a grid of loads, rescaled by how
+much slower or faster this machine turns out to be, and less and less as real steps come in. What
+was never observed keeps that profile, so that the first prompt after hours of decodes is not
+predicted by guesswork.
+
+Pure and deterministic: whoever runs the steps measures them.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+
+from msgspec.structs import replace
+
+from quire_engine.profiles.step_time import StepLimits, StepTimeModel
+from quire_engine.profiles.step_time_evidence import Point, Sample, StepEvidence
+from quire_engine.profiles.step_time_prior import Prior
+from quire_engine.profiles.step_time_regression import (
+    Coefficients,
+    Load,
+    choose_knots,
+    fit_coefficients,
+)
+
+MIN_OBSERVATIONS = 32
+"""Before so many steps there is no model, or the prior as it was given."""
+_MIN_FRESHNESS = 0.05
+"""A load that is never seen any more still says more than nothing."""
+_SAMPLES_OF_HALF_WEIGHT = 2
+_MAX_BIAS = 1.25
+"""Medians correct a fit by at most this factor: what is beyond is no bias but a new regime."""
+_FITS_PER_FLOOR = 4
+"""A device that had no floor is asked for one in every so many fits."""
+_NUM_TO_NOTICE = 32
+"""Newest steps whose median tells that the device has become faster or slower..."""
+_CLEARLY = 0.1
+"""...by more than this share."""
+
+
+class StepTimeFitter:
+    """A step-time model that follows the engine; memory and time per step are bounded.
+
+    Parameters
+    ----------
+    prior
+        What to believe until steps have been observed: a shipped profile, or an estimate.
+    half_life
+        Observations after which a load that was not seen again counts half.
+    refit_every
+        Observations between two fits; the first ones come sooner. A fit takes a millisecond or
+        two, and `model` is where it happens.
+    """
+
+    def __init__(
+        self,
+        prior: StepTimeModel | None = None,
+        *,
+        half_life: int = 512,
+        refit_every: int = 128,
+    ) -> None:
+        if half_life < 1 or refit_every < 1:
+            raise ValueError(
+                f"half_life {half_life} and refit_every {refit_every} must be at least 1"
+            )
+        self._half_life = half_life
+        self._refit_every = refit_every
+        self._evidence = StepEvidence()
+        self._prior = None if prior is None else Prior(prior)
+        self._model = prior
+        self._num_fits = 0
+        self._idle: set[int] = set()
+        self._next_fit = MIN_OBSERVATIONS
+
+    @property
+    def num_observed(self) -> int:
+        """Steps that counted."""
+        return self._evidence.num_observed
+
+    @property
+    def num_dropped(self) -> int:
+        """Steps without work, or whose seconds are NaN, not positive, or absurd."""
+        return self._evidence.num_dropped
+
+    def observe(
+        self,
+        num_decodes: int,
+        context_tokens: int,
+        prefill_tokens: int,
+        prefill_pairs: int,
+        seconds: float,
+    ) -> None:
+        """Count a step that took `seconds`; the work is that of `StepTimeModel.predict`."""
+        self._evidence.add(num_decodes, context_tokens, prefill_tokens, prefill_pairs, seconds)
+
+    def model(self) -> StepTimeModel | None:
+        """The newest model; None while too little is known. The same object until the next fit."""
+        observed = self._evidence.num_observed
+        if observed >= self._next_fit:
+            self._next_fit = observed + min(self._refit_every, observed)
+            self._forget_another_speed()
+            self._model = self._fit() or self._model
+        return self._model
+
+    def _forget_another_speed(self) -> None:
+        """Outdate older steps if the newest take clearly more or less than predicted."""
+        if self._model is None:
+            return
+        newest = list(self._evidence.recent)[-_NUM_TO_NOTICE:]
+        if abs(median(_ratios(self._model, newest)) - 1) > _CLEARLY:
+            self._evidence.outdate(self.num_observed - 2 * _NUM_TO_NOTICE)
+
+    def _fit(self) -> StepTimeModel | None:
+        points = self._evidence.points()
+        if not points:
+            return None
+        recent = list(self._evidence.recent)
+        loads = [self._load(point) for point in points]
+        ranges = [point.tokens_range for point in points]
+        limits = _limits(points)
+        source = f"{self.num_observed} steps while serving"
+        if self._prior is not None:
+            believed = self._prior.loads(recent, self.num_observed)
+            loads += believed
+            ranges += [(int(load.tokens), int(load.tokens)) for load in believed]
+            limits = self._prior.widen(limits)
+            source += f", begun with: {self._prior.model.source}"
+        knots = choose_knots(ranges)
+        had_floor = self._model is not None and self._model.floor_seconds > 0
+        tries_floor = had_floor or self._num_fits % _FITS_PER_FLOOR == 0
+        self._num_fits += 1
+        fitted = fit_coefficients(loads, knots, idle=self._idle, tries_floor=tries_floor)
+        return _correct(_build(source, knots, fitted, limits), recent)
+
+    def _load(self, point: Point) -> Load:
+        age = self._evidence.num_observed - point.newest
+        freshness = max(0.5 ** (age / self._half_life), _MIN_FRESHNESS)
+        certainty = point.num_samples / (point.num_samples + _SAMPLES_OF_HALF_WEIGHT)
+        return Load(
+            weight=freshness * certainty,
+            seconds=point.seconds,
+            tokens=point.tokens,
+            num_decodes=point.num_decodes,
+            context_tokens=point.context_tokens,
+            pairs=point.pairs,
+        )
+
+
+def _limits(points: Sequence[Point]) -> StepLimits:
+    decodes, context, prefills = zip(*(point.most for point in points), strict=True)
+    return StepLimits(
+        num_decodes=max(decodes), context_tokens=max(context), prefill_tokens=max(prefills)
+    )
+
+
+def _build(
+    source: str, knots: list[int], fitted: Coefficients, limits: StepLimits
+) -> StepTimeModel:
+    curve = fitted.curve
+    if len(knots) == 1:  # one size was seen: nothing is known about others
+        knots, curve = [knots[0], 2 * knots[0]], curve * 2
+    return StepTimeModel(
+        source=source,
+        compute_tokens=tuple(knots),
+        compute_seconds=tuple(curve),
+        seconds_per_sequence=fitted.per_sequence,
+        seconds_per_context_token=fitted.per_context_token,
+        seconds_per_pair=fitted.per_pair,
+        floor_seconds=fitted.floor,
+        limits=limits,
+    )
+
+
+def _correct(model: StepTimeModel, recent: Sequence[Sample]) -> StepTimeModel:
+    """Move the median of the newest steps' predictions onto theirs, and say how far they err."""
+    ratios = sorted(_ratios(model, recent))
+    middle = max(ratios[len(ratios) // 2], 1 / _MAX_BIAS)
+    scale = 1 / min(middle, _MAX_BIAS)
+    errors = sorted(abs(ratio * scale - 1) for ratio in ratios)
+    return replace(
+        model,
+        compute_seconds=tuple(seconds * scale for seconds in model.compute_seconds),
+        seconds_per_sequence=model.seconds_per_sequence * scale,
+        seconds_per_context_token=model.seconds_per_context_token * scale,
+        seconds_per_pair=model.seconds_per_pair * scale,
+        floor_seconds=model.floor_seconds * scale,
+        fit_error=errors[len(errors) * 95 // 100],
+    )
+
+
+def _ratios(model: StepTimeModel, samples: Sequence[Sample]) -> list[float]:
+    """Predicted over measured seconds."""
+    return [
+        model.predict(decodes, context, prefills, pairs) / seconds
+        for seconds, decodes, context, prefills, pairs, _ in samples
+    ]

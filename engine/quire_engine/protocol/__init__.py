@@ -1,0 +1,1 @@
+"""What engine, gateway and operator say to each other. Free of torch and of any I/O."""

@@ -1,0 +1,92 @@
+"""Names of metrics, for whoever exports or reads them.
+
+vLLM's names are kept where vLLM has the metric, so that its dashboards and alerts work unchanged:
+https://docs.vllm.ai/en/latest/usage/metrics/. What only quire has begins with `quire_`. Counters
+are named as they are scraped, with `_total`.
+"""
+
+MODEL_NAME_LABEL = "model_name"
+FINISHED_REASON_LABEL = "finished_reason"
+CAUSE_LABEL = "cause"
+DIRECTION_LABEL = "direction"
+KIND_LABEL = "kind"
+PRIORITY_LABEL = "priority"
+REASON_LABEL = "reason"
+TERM_LABEL = "term"
+
+NUM_REQUESTS_RUNNING = "vllm:num_requests_running"
+NUM_REQUESTS_WAITING = "vllm:num_requests_waiting"
+WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"
+KV_CACHE_USAGE = "vllm:kv_cache_usage_perc"
+CACHE_CONFIG = "vllm:cache_config_info"
+SLEEP_STATE = "vllm:engine_sleep_state"
+
+PROMPT_TOKENS = "vllm:prompt_tokens_total"
+PROMPT_TOKENS_CACHED = "vllm:prompt_tokens_cached_total"
+PROMPT_TOKENS_BY_SOURCE = "vllm:prompt_tokens_by_source_total"
+CACHED_TOKENS_BY_SOURCE = "vllm:prompt_tokens_cached_by_source_total"
+GENERATION_TOKENS = "vllm:generation_tokens_total"
+REQUEST_SUCCESS = "vllm:request_success_total"
+NUM_PREEMPTIONS = "vllm:num_preemptions_total"
+PREFIX_CACHE_QUERIES = "vllm:prefix_cache_queries_total"
+PREFIX_CACHE_HITS = "vllm:prefix_cache_hits_total"
+
+TIME_TO_FIRST_TOKEN = "vllm:time_to_first_token_seconds"  # noqa: S105
+INTER_TOKEN_LATENCY = "vllm:inter_token_latency_seconds"  # noqa: S105
+E2E_REQUEST_LATENCY = "vllm:e2e_request_latency_seconds"
+QUEUE_TIME = "vllm:request_queue_time_seconds"
+PREFILL_TIME = "vllm:request_prefill_time_seconds"
+DECODE_TIME = "vllm:request_decode_time_seconds"
+INFERENCE_TIME = "vllm:request_inference_time_seconds"
+TIME_PER_OUTPUT_TOKEN = "vllm:request_time_per_output_token_seconds"  # noqa: S105
+REQUEST_PROMPT_TOKENS = "vllm:request_prompt_tokens"
+COMPUTED_PROMPT_TOKENS = "vllm:request_prefill_kv_computed_tokens"
+REQUEST_GENERATION_TOKENS = "vllm:request_generation_tokens"
+MAX_GENERATION_TOKENS = "vllm:request_max_num_generation_tokens"
+PARAMS_MAX_TOKENS = "vllm:request_params_max_tokens"
+ITERATION_TOKENS = "vllm:iteration_tokens_total"
+"""A histogram, in spite of its ending."""
+
+HTTP_REQUESTS = "http_requests_total"
+HTTP_SECONDS = "http_request_duration_seconds"
+"""These two have no model, and names that every web server has, as vLLM's."""
+
+BLOCKS_CAPACITY = "quire_blocks_capacity"
+BLOCKS_HELD = "quire_blocks_held"
+BLOCKS_FREE = "quire_blocks_free"
+BLOCKS_CACHED = "quire_blocks_cached"
+BLOCKS_RESERVED = "quire_blocks_reserved"
+BLOCKS_YIELDING = "quire_blocks_yielding"
+BLOCKS_QUEUED = "quire_blocks_queued"
+BLOCKS_OVERSHOOT = "quire_blocks_overshoot"
+GRAMMAR_SECONDS = "quire_grammar_compile_seconds"
+GRAMMAR_HITS = "quire_grammar_cache_hits_total"
+GRAMMAR_FAILURES = "quire_grammar_failures_total"
+UNFILLED_SLOTS = "quire_unfilled_slots"
+ADMISSION_DECISIONS = "quire_admission_decisions_total"
+"""By reason: "accepted", or why the request was refused."""
+PRESSURE = "quire_pressure"
+"""By term; the largest is what binds."""
+RUNNING = "quire_requests_running"
+WAITING = "quire_requests_waiting"
+REQUESTS_ABORTED = "quire_requests_aborted_total"
+PREEMPTIONS = "quire_preemptions_total"
+"""By cause."""
+EVICTIONS = "quire_evictions_total"
+BLOCKS_FREED = "quire_blocks_freed_total"
+RESERVATION_ERROR = "quire_reservation_error_blocks"
+"""Between those held at a request's end and those expected at its start, by direction."""
+STEPS = "quire_steps_total"
+STEP_SECONDS = "quire_step_seconds"
+"""By kind."""
+GRAPH_HITS = "quire_graph_hits_total"
+GRAPH_MISSES = "quire_graph_misses_total"
+SCHEDULED_TOKENS = "quire_scheduled_tokens_total"
+RECOMPUTED_TOKENS = "quire_recomputed_tokens_total"
+CORE_RESTARTS = "quire_core_restarts_total"
+API_WORKER_RESTARTS = "quire_api_worker_restarts_total"
+
+
+def keyed(name: str, value: str) -> str:
+    """Where `CoreStats.histograms` has the histogram with this value of its label."""
+    return f"{name}/{value}"

@@ -1,0 +1,1 @@
+"""OpenAI's API over HTTP: routes, checking, streams, metrics, and the life of a server process."""

@@ -1,0 +1,1 @@
+"""The routes, one module per concern; each builds a router over a `Service`."""

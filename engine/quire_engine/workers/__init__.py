@@ -1,0 +1,1 @@
+"""Several API processes before one core: see `quire_engine.workers.pool`."""

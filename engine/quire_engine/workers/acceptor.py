@@ -1,0 +1,98 @@
+"""Takes connections from the socket that all workers listen on, each its share.
+
+Whichever worker wakes up first takes a connection, and the kernel wakes some more readily than
+others. So a worker that has more connections than another leaves a new one to that for a moment,
+and takes it only if nobody else has. Measured: docs/design/workers.md.
+
+One socket and not one for each worker (SO_REUSEPORT): there, chance decides, which is far from
+even for few long streams; and connections that wait for a worker that dies would be lost.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from quire_engine.server.count_board import CountBoard, Gauge
+
+_YIELD_SECONDS = 0.005
+"""A worker with more connections than another leaves a new one to others for so long."""
+_TURN_CONNECTIONS = 4
+"""Nobody took it: so many are taken at once, for who should have may hang."""
+_log = logging.getLogger(__name__)
+
+
+class Acceptor:
+    """Accepts until it is stopped; belongs to one event loop."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        make_protocol: Callable[[], asyncio.Protocol],
+        board: CountBoard,
+        number: int,
+    ) -> None:
+        self._listener = listener
+        self._make_protocol = make_protocol
+        self._board = board
+        self._number = number
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[object]] = set()
+        self._yielding: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Accept from now on."""
+        self._board.gauge(Gauge.ACCEPTING)[0] = 1.0
+        self._watch()
+
+    def _watch(self) -> None:
+        self._loop.add_reader(self._listener, self._on_connection)
+
+    def stop(self) -> None:
+        """Accept no more; the socket goes on for others."""
+        self._board.gauge(Gauge.ACCEPTING)[0] = 0.0
+        self._loop.remove_reader(self._listener)
+        if self._yielding is not None:
+            self._yielding.cancel()
+            self._yielding = None
+
+    def _on_connection(self) -> None:
+        if self._is_ahead():
+            self._loop.remove_reader(self._listener)
+            self._yielding = self._loop.call_later(_YIELD_SECONDS, self._take_turn)
+        else:
+            self._accept()
+
+    def _take_turn(self) -> None:
+        self._yielding = None
+        for _ in range(_TURN_CONNECTIONS):
+            if not self._accept():
+                break
+        self._watch()
+
+    def _is_ahead(self) -> bool:
+        connections = self._board.gauges(Gauge.CONNECTIONS)
+        own = connections[self._number] + len(self._opening)
+        others = zip(connections, self._board.gauges(Gauge.ACCEPTING), strict=True)
+        return any(own > number for number, is_accepting in others if is_accepting)
+
+    def _accept(self) -> bool:
+        """Take a connection; the answer is no where another worker was faster."""
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+            return False
+        except OSError as error:  # no file is left: others may have some
+            _log.warning("a connection could not be accepted: %s", error.strerror)
+            return False
+        opening = self._loop.create_task(self._open(connection))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        return True
+
+    async def _open(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        try:
+            await self._loop.connect_accepted_socket(self._make_protocol, connection)
+        except OSError:
+            connection.close()  # it is gone already

@@ -1,0 +1,18 @@
+"""Generates the reference pages under docs/reference: `python -m hack.reference [--check]`."""
+
+import sys
+from pathlib import Path
+
+from hack.generated import write_or_check
+from hack.metrics_page import metrics_page
+from quire_engine.config.markdown import reference_page
+from quire_operator.resource import markdown as resource
+
+PAGES = {
+    Path("docs/reference/configuration.md"): reference_page,
+    Path("docs/reference/inference-service.md"): resource.reference_page,
+    Path("docs/reference/metrics.md"): metrics_page,
+}
+
+if __name__ == "__main__":
+    sys.exit(write_or_check("hack.reference", PAGES, "docs"))

@@ -1,0 +1,1 @@
+"""Operations: each checks its arguments, allocates what is missing, and launches."""

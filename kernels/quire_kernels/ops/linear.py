@@ -1,0 +1,115 @@
+"""Linear layers of a few rows: Triton where it was measured faster, cuBLAS elsewhere."""
+
+from __future__ import annotations
+
+import torch
+
+from quire_kernels.errors import ArgumentError
+from quire_kernels.ops.attention_decode import next_power_of_two
+from quire_kernels.ops.checks import check_dtype, check_last_contiguous, check_like, check_shape
+from quire_kernels.ops.device import device_of
+from quire_kernels.triton.linear import narrow_linear_kernel, vector_linear_kernel
+from quire_kernels.tuning.tables import LaunchConfig, find
+
+MAX_ROWS = 64
+MAX_TILES = 1 << 16
+
+_ARRIVALS: dict[torch.device, torch.Tensor] = {}
+
+
+def linear(
+    x: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """`x @ weight.T` by the fastest kernel known for the shape.
+
+    The choice is data: `linear` entries of the architecture's table, measured against cuBLAS. A
+    shape without an entry is cuBLAS's. Safe to capture in a CUDA graph after one call outside;
+    calls on one device must follow one another, as a model's layers do.
+
+    Parameters
+    ----------
+    x
+        [num_rows, num_in] bf16 or fp16, device; last dimension contiguous.
+    weight
+        [num_out, num_in], as x.
+    out
+        [num_rows, num_out], as x; allocated when absent.
+
+    Raises
+    ------
+    ArgumentError, UnsupportedError
+        Shapes, strides or dtypes that don't fit.
+    """
+    check_dtype("x", x)
+    check_shape("x", x, (None, None))
+    check_shape("weight", weight, (None, x.shape[1]))
+    check_like("weight", weight, x)
+    check_last_contiguous("x", x)
+    check_last_contiguous("weight", weight)
+    out = x.new_empty(x.shape[0], weight.shape[0]) if out is None else out
+    check_like("out", out, x)
+    check_shape("out", out, (x.shape[0], weight.shape[0]))
+    check_last_contiguous("out", out)
+    config = config_for(x, weight)
+    if config is None:
+        return torch.mm(x, weight.t(), out=out)
+    launch(x, weight, out, config)
+    return out
+
+
+def config_for(x: torch.Tensor, weight: torch.Tensor) -> LaunchConfig | None:
+    """The table's entry for this shape, with rows rounded up to a power of two; None: cuBLAS."""
+    num_rows = x.shape[0]
+    if not 0 < num_rows <= MAX_ROWS:
+        return None
+    shape = {
+        "num_rows": next_power_of_two(num_rows),
+        "num_out": weight.shape[0],
+        "num_in": weight.shape[1],
+    }
+    return find(device_of(x).arch, "linear", tuple(sorted(shape.items())))
+
+
+def launch(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, config: LaunchConfig) -> None:
+    """Multiply with a given configuration: `block_m` 1 is the vector kernel; `splits` cuts K."""
+    num_rows, num_in = x.shape
+    num_out = weight.shape[0]
+    tiles = -(-num_out // config.block_n)
+    even = num_in % config.block_k == 0
+    if config.block_m == 1 and num_rows == 1:
+        vector_linear_kernel[(tiles,)](
+            x, weight, out, num_out, num_in, weight.stride(0),
+            BLOCK_N=config.block_n, BLOCK_K=config.block_k, EVEN_K=even,
+            num_warps=config.num_warps, num_stages=config.num_stages,
+        )  # fmt: skip
+        return
+    if num_rows > MAX_ROWS or tiles > MAX_TILES:
+        raise ArgumentError(f"{num_rows} rows, {tiles} tiles; at most {MAX_ROWS} and {MAX_TILES}")
+    splits = config.splits
+    size = splits * num_rows * num_out if splits > 1 else 0
+    partial = torch.empty(size, dtype=torch.float32, device=x.device)
+    narrow_linear_kernel[(tiles, splits)](
+        x, weight, out, partial, arrivals_of(x), num_rows, num_out, num_in,
+        x.stride(0), weight.stride(0), out.stride(0),
+        BLOCK_M=max(16, next_power_of_two(num_rows)), BLOCK_N=config.block_n,
+        BLOCK_K=config.block_k, SPLITS=splits, EVEN_K=even,
+        num_warps=config.num_warps, num_stages=config.num_stages,
+    )  # fmt: skip
+
+
+def arrivals_of(x: torch.Tensor) -> torch.Tensor:
+    """Zeroed counters of the device: every launch leaves them zero again.
+
+    Raises
+    ------
+    ArgumentError
+        The first call on a device falls into a graph capture: the counters would then live in the
+        graph's pool. Run the layer once before.
+    """
+    known = _ARRIVALS.get(x.device)
+    if known is None:
+        if x.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise ArgumentError("linear: run it once on this device before capturing a graph")
+        known = torch.zeros(MAX_TILES, dtype=torch.int32, device=x.device)
+        _ARRIVALS[x.device] = known
+    return known

@@ -1,0 +1,1 @@
+"""Launch configurations per architecture: tables as data, found by `lookup`."""

@@ -1,0 +1,112 @@
+"""Find a launch configuration: shipped table first, then the tables tuned on this machine.
+
+A table is JSON, `{operation: [{"match": {...}, "config": {...}}, ...]}`; the first entry whose
+`match` agrees with the shape wins, so special shapes stand before general ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+
+from quire_kernels.errors import UnsupportedError
+
+SHIPPED = ("sm80", "sm86", "sm89", "sm90")
+
+Table = dict[str, list[dict[str, dict[str, int]]]]
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """Tile and launch sizes of one kernel."""
+
+    block_m: int
+    """Rows of the output tile (query tokens x heads of a group in attention)."""
+
+    block_n: int
+    """Columns of a step: key tokens in attention, output features in a matmul."""
+
+    num_warps: int
+    """Warps per program."""
+
+    num_stages: int
+    """Depth of the load pipeline."""
+
+    programs_per_sm: int = 1
+    """Programs that fit a multiprocessor at once; the wave arithmetic counts with it."""
+
+    block_k: int = 0
+    """Depth of a matmul step; unused elsewhere."""
+
+    splits: int = 1
+    """Programs that share the depth of one matmul tile; unused elsewhere."""
+
+
+def cache_path(arch: str) -> Path:
+    """Where this machine's own measurements of `arch` are kept."""
+    return Path.home() / ".cache" / "quire" / f"tuning-{arch}.json"
+
+
+@functools.cache
+def shipped_table(arch: str) -> Table:
+    """The table of an architecture that was tuned before release."""
+    text = resources.files("quire_kernels.tuning").joinpath(f"{arch}.json").read_text("utf-8")
+    table: Table = json.loads(text)
+    return table
+
+
+def read_cache(arch: str) -> Table:
+    """What was tuned on this machine before; empty when nothing was."""
+    path = cache_path(arch)
+    if not path.exists():
+        return {}
+    table: Table = json.loads(path.read_text("utf-8"))
+    return table
+
+
+def remember(arch: str, operation: str, shape: dict[str, int], config: LaunchConfig) -> None:
+    """Add one measurement to this machine's table, by rename so that readers see whole files."""
+    table = read_cache(arch)
+    table.setdefault(operation, []).append({"match": shape, "config": asdict(config)})
+    path = cache_path(arch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".json.tmp")
+    partial.write_text(json.dumps(table, indent=1), "utf-8")
+    partial.replace(path)
+    find.cache_clear()
+
+
+def _first_match(table: Table, operation: str, shape: dict[str, int]) -> LaunchConfig | None:
+    for entry in table.get(operation, []):
+        if all(shape.get(name) == value for name, value in entry["match"].items()):
+            return LaunchConfig(**entry["config"])
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def find(arch: str, operation: str, shape: tuple[tuple[str, int], ...]) -> LaunchConfig | None:
+    """The configuration for a shape, or None on an architecture that was never tuned."""
+    if arch == "interpreter":
+        return LaunchConfig(32, 32, num_warps=4, num_stages=1, block_k=32, splits=2)
+    table = shipped_table(arch) if arch in SHIPPED else read_cache(arch)
+    return _first_match(table, operation, dict(shape))
+
+
+def lookup(arch: str, operation: str, **shape: int) -> LaunchConfig:
+    """The configuration for a shape.
+
+    Raises
+    ------
+    UnsupportedError
+        The architecture is neither shipped nor tuned here yet.
+    """
+    config = find(arch, operation, tuple(sorted(shape.items())))
+    if config is None:
+        raise UnsupportedError(
+            f"{operation} has no configuration for {shape} on {arch}; shipped: "
+            f"{', '.join(SHIPPED)}; run quire_kernels.tuning.search.tune_device first"
+        )
+    return config

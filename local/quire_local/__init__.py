@@ -1,0 +1,1 @@
+"""The `quire` command and everything that runs without a cluster."""

@@ -1,0 +1,49 @@
+"""Numbers on the command line, with errors that say what is accepted."""
+
+import argparse
+from collections.abc import Callable
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'"{text}" is no whole number of at least 1')
+    return int(text)
+
+
+def number_from(low: float, high: float) -> Callable[[str], float]:
+    """Take a number in this range, both ends included."""
+
+    def take(text: str) -> float:
+        value = _number(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f'"{text}" is no number from {low:g} to {high:g}')
+        return value
+
+    return take
+
+
+temperature = number_from(0, 2)
+
+
+def limit(text: str) -> int:
+    """A whole number of at least 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f'"{text}" is no whole number of at least 0')
+    return int(text)
+
+
+def share(text: str) -> float:
+    """A number above 0, up to 1."""
+    value = _number(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f'"{text}" is no number above 0 and up to 1')
+    return value
+
+
+def _number(text: str) -> float:
+    """What the text says, or a number that is in no range."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,47 @@
+"""`quire profiles`: the GPUs that can be simulated, and the models on them."""
+
+import argparse
+from collections.abc import Sequence
+
+from quire_engine.profiles.gpus import GPUS
+from quire_engine.profiles.shapes import SHAPES
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what --simulate and --model-shape accept, with the sizes that matter."""
+    argparse.ArgumentParser(prog="quire profiles", description=__doc__).parse_args(argv)
+    _print_table(
+        ["--simulate", "memory GiB", "TB/s", "TFLOP/s", "$/hour"],
+        [
+            [
+                gpu.name,
+                f"{gpu.memory_bytes / 2**30:.0f}",
+                f"{gpu.bandwidth_bytes_per_second / 1e12:.2f}",
+                f"{gpu.flops_per_second / 1e12:.0f}",
+                f"{gpu.dollars_per_hour:.2f}",
+            ]
+            for gpu in GPUS.values()
+        ],
+    )
+    print()
+    _print_table(
+        ["--model-shape", "weights GB", "KV KiB/token", "max length"],
+        [
+            [
+                shape.name,
+                f"{shape.weight_bytes() / 1e9:.1f}",
+                f"{shape.kv_bytes_per_token() / 2**10:.1f}",
+                str(shape.max_model_len),
+            ]
+            for shape in SHAPES.values()
+        ],
+    )
+    return 0
+
+
+def _print_table(heading: list[str], rows: list[list[str]]) -> None:
+    """Print columns as wide as their widest cell: the first to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(heading, *rows, strict=True)]
+    for first, *numbers in [heading, *rows]:
+        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
+        print("  ".join([first.ljust(widths[0]), *cells]))

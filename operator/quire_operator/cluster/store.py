@@ -1,0 +1,141 @@
+"""What has been seen of the cluster: trimmed bodies, by kind and name.
+
+Watches fill it; planning reads it. It never asks the API server, and forgets what a watch did not
+tell was gone only when a list says so.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from quire_operator.cluster.kinds import DEPLOYMENTS, PODS, SERVICES
+from quire_operator.planner.names import SERVICE_LABEL
+
+Body = Mapping[str, Any]
+Key = tuple[str, str]
+"""Namespace and name."""
+
+_STATUS_OF_PODS = ("conditions", "containerStatuses", "podIP")
+
+
+class Store:
+    """Bodies of objects by kind and key."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, dict[Key, Body]] = defaultdict(dict)
+        self._parts: dict[str, dict[Key, set[Key]]] = defaultdict(lambda: defaultdict(set))
+
+    def put(self, kind: str, body: Body) -> bool:
+        """Note an object; whether anything that is kept has changed."""
+        key, kept = key_of(body), trim(kind, body)
+        before = self._bodies[kind].get(key)
+        if before == kept:
+            return False
+        self._bodies[kind][key] = kept
+        if owner := service_of(kept):
+            self._parts[kind][owner].add(key)
+        return True
+
+    def drop(self, kind: str, key: Key) -> bool:
+        """Forget an object; whether it was known."""
+        body = self._bodies[kind].pop(key, None)
+        if body is None:
+            return False
+        if owner := service_of(body):
+            parts = self._parts[kind]
+            parts[owner].discard(key)
+            if not parts[owner]:
+                del parts[owner]
+        return True
+
+    def keep_only(self, kind: str, keys: Iterable[Key]) -> list[Body]:
+        """Forget all objects that a list did not have; returns them."""
+        wanted = set(keys)
+        gone = [key for key in self._bodies[kind] if key not in wanted]
+        bodies = [self._bodies[kind][key] for key in gone]
+        for key in gone:
+            self.drop(kind, key)
+        return bodies
+
+    def get(self, kind: str, key: Key) -> Body | None:
+        """One object."""
+        return self._bodies[kind].get(key)
+
+    def all(self, kind: str) -> list[Body]:
+        """All objects of a kind."""
+        return list(self._bodies[kind].values())
+
+    def keys(self, kind: str) -> list[Key]:
+        """All keys of a kind."""
+        return list(self._bodies[kind])
+
+    def parts(self, kind: str, service: Key) -> list[Body]:
+        """The objects of a kind that belong to a service."""
+        return [self._bodies[kind][key] for key in self._parts[kind].get(service, ())]
+
+
+def key_of(body: Body) -> Key:
+    """Namespace and name of an object."""
+    metadata = body["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def service_of(body: Body) -> Key | None:
+    """The service that an object belongs to, by its label."""
+    metadata = body["metadata"]
+    name = (metadata.get("labels") or {}).get(SERVICE_LABEL)
+    return (metadata.get("namespace", ""), name) if name else None
+
+
+def mark_of(body: Body) -> str:
+    """Changes when somebody changes what an object should be, not when its status changes."""
+    metadata = body["metadata"]
+    return str(metadata.get("generation") or metadata.get("resourceVersion", ""))
+
+
+def trim(kind: str, body: Body) -> Body:
+    """What planning needs of an object; the rest would fill the memory."""
+    metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+    if kind == SERVICES.kind:
+        metadata.pop("resourceVersion", None)  # or each write of the status would seem a change
+        return {
+            "apiVersion": body.get("apiVersion"),
+            "kind": body.get("kind"),
+            "metadata": metadata,
+            "spec": body.get("spec", {}),
+            "status": body.get("status", {}),
+        }
+    if kind == PODS.kind:
+        status = body.get("status", {})
+        metadata.pop("resourceVersion", None)
+        metadata.pop("annotations", None)
+        return {
+            "metadata": metadata,
+            "spec": {"nodeName": body.get("spec", {}).get("nodeName", "")},
+            "status": {name: status[name] for name in _STATUS_OF_PODS if name in status},
+        }
+    if kind == DEPLOYMENTS.kind:
+        spec = body.get("spec", {})
+        metadata.pop("resourceVersion", None)
+        kept = {name: spec[name] for name in ("replicas", "strategy") if name in spec}
+        return {"metadata": metadata, "spec": kept, "status": body.get("status", {})}
+    if kind == "Node":
+        return _trim_node(metadata, body)
+    metadata.pop("annotations", None)
+    return {"metadata": metadata}
+
+
+def _trim_node(metadata: dict[str, Any], body: Body) -> Body:
+    """Without the heartbeat's times, which change all the time."""
+    status = body.get("status", {})
+    conditions = [
+        {"type": one["type"], "status": one["status"]}
+        for one in status.get("conditions", [])
+        if one["type"] == "Ready"
+    ]
+    kept = ("name", "labels", "creationTimestamp")
+    return {
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {"unschedulable": body.get("spec", {}).get("unschedulable", False)},
+        "status": {"conditions": conditions, "allocatable": status.get("allocatable", {})},
+    }

@@ -1,0 +1,161 @@
+"""kopf's watches, which fill the store and the queue.
+
+Only `on.event` handlers, which return nothing: so kopf writes no annotation and no finalizer on
+anything. After a watch was cut, every object comes again, but what was deleted meanwhile does not:
+such a repetition asks for a list, and so does a timer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kopf
+
+from quire_operator.cluster.api import ClusterApi
+from quire_operator.cluster.kinds import DEPLOYMENTS, MADE, NODES, PODS, SERVICES, Kind
+from quire_operator.cluster.store import Key, Store, key_of, service_of
+from quire_operator.planner.names import MANAGER, ROLE_LABEL
+
+_log = logging.getLogger(__name__)
+
+_MADE_SELECTOR = f"app.kubernetes.io/managed-by={MANAGER}"
+_POD_SELECTOR = f"{ROLE_LABEL} in (engine, gateway)"
+_BACKOFFS = [0.5, 1.0, 2.0, *[3.0] * 600]
+"""kopf ends when these are used up; half an hour without the API server's consent is enough."""
+
+
+class Watching:
+    """Which objects are watched, and what follows from a change."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        enqueue: Callable[[Key], None],
+        namespaces: tuple[str, ...],
+        may_see_nodes: bool,
+    ) -> None:
+        self._store = store
+        self._enqueue = enqueue
+        self._namespaces = namespaces
+        self._kinds = [SERVICES, PODS, *MADE] + ([NODES] if may_see_nodes else [])
+        self._relists: set[str] = set()
+        self.relist_needed = asyncio.Event()
+        self._is_listed = False
+
+    def registry(self) -> kopf.OperatorRegistry:
+        """The handlers, for `kopf.operator`."""
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(_login)
+        for kind in self._kinds:
+            group, _, version = kind.api_version.rpartition("/")
+            handler = self._handler(kind)
+            kopf.on.event(group, version, kind.plural, registry=registry, id=kind.kind)(handler)
+        return registry
+
+    def settings(self) -> kopf.OperatorSettings:
+        """How kopf is to behave."""
+        settings = kopf.OperatorSettings()
+        settings.posting.enabled = False
+        settings.scanning.disabled = True
+        settings.networking.error_backoffs = _BACKOFFS
+        settings.networking.connect_timeout = 3
+        settings.networking.request_timeout = 10
+        settings.watching.connect_timeout = 3
+        for kind in (PODS, *MADE):
+            group, _, version = kind.api_version.rpartition("/")
+            selector = _POD_SELECTOR if kind is PODS else _MADE_SELECTOR
+            settings.watching.label_selectors[group, version, kind.plural] = selector
+        logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+        return settings
+
+    async def list_all(self, api: ClusterApi) -> None:
+        """Drop what is not there any more, of all kinds.
+
+        Raises
+        ------
+        ApiError
+            The API server did not answer.
+        """
+        for kind in self._kinds:
+            await self._list(api, kind)
+        self._relists.clear()
+        self._is_listed = True
+
+    async def is_complete(self, api: ClusterApi) -> bool:
+        """Whether the watches have brought every service that a list has.
+
+        Raises
+        ------
+        ApiError
+            The API server did not answer.
+        """
+        for kind in self._kinds:
+            if not await self._find(api, kind) <= set(self._store.keys(kind.kind)):
+                return False
+        return True
+
+    async def list_needed(self, api: ClusterApi) -> None:
+        """Drop what is not there any more, of the kinds whose watch was cut."""
+        for kind in [one for one in self._kinds if one.kind in self._relists]:
+            self._relists.discard(kind.kind)
+            await self._list(api, kind)
+
+    async def _list(self, api: ClusterApi, kind: Kind) -> None:
+        known = set(self._store.keys(kind.kind))  # what a watch brings meanwhile stays
+        found = await self._find(api, kind)
+        for key in known - found:
+            body = self._store.get(kind.kind, key)
+            if body is not None and self._store.drop(kind.kind, key):
+                self._changed(kind, body)
+
+    async def _find(self, api: ClusterApi, kind: Kind) -> set[Key]:
+        selector = ""
+        if kind is PODS:
+            selector = _POD_SELECTOR
+        elif kind in MADE:
+            selector = _MADE_SELECTOR
+        scopes = self._namespaces if kind.is_namespaced and self._namespaces else (None,)
+        found: set[Key] = set()
+        for namespace in scopes:
+            found |= await api.names(kind, namespace, selector)
+        return found
+
+    def _handler(self, kind: Kind) -> Callable[..., Any]:
+        async def note(event: Mapping[str, Any], **_: object) -> None:
+            body = event["object"]
+            if event["type"] is None and self._is_listed:
+                self._relists.add(kind.kind)
+                self.relist_needed.set()
+            if event["type"] == "DELETED":
+                is_new = self._store.drop(kind.kind, key_of(body))
+            else:
+                is_new = self._store.put(kind.kind, body)
+            if is_new:
+                self._changed(kind, body)
+
+        return note
+
+    def _changed(self, kind: Kind, body: Mapping[str, Any]) -> None:
+        """Enqueue the services that an object matters to."""
+        if kind is SERVICES:
+            self._enqueue(key_of(body))
+            self._enqueue_rivals(body)
+        elif (owner := service_of(body)) is not None:
+            self._enqueue(owner)
+        elif kind in (NODES, PODS, DEPLOYMENTS):  # a node, or a pod of the gateway
+            for key in self._store.keys(SERVICES.kind):
+                self._enqueue(key)
+
+    def _enqueue_rivals(self, body: Mapping[str, Any]) -> None:
+        """Services at the same host: which of them has a name may have changed."""
+        host = (body.get("spec", {}).get("ingress") or {}).get("host")
+        for key in self._store.keys(SERVICES.kind) if host else ():
+            other = self._store.get(SERVICES.kind, key)
+            if other and (other["spec"].get("ingress") or {}).get("host") == host:
+                self._enqueue(key)
+
+
+def _login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401
+    return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)

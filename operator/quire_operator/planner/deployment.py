@@ -1,0 +1,99 @@
+"""The Deployment of one accelerator."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from quire_operator.planner import names
+from quire_operator.planner.observed import Observed
+from quire_operator.planner.settings import PlannerSettings
+from quire_operator.planner.template import template_of
+from quire_operator.resource.accelerator import Accelerator
+
+_HISTORY = 3
+_PROGRESS_SECONDS = 3900
+"""A rollout without progress for so long is stuck: longer than a model may take to load."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """How a Deployment replaces its pods."""
+
+    is_one_by_one: bool
+    """Whether old pods make room, since new ones find no GPU beside them."""
+    look_again_at: datetime | None = None
+
+
+def deployment(
+    observed: Observed,
+    accelerator: Accelerator,
+    replicas: int,
+    settings: PlannerSettings,
+    rollout: Rollout,
+    *,
+    is_held: bool = False,
+) -> dict[str, Any]:
+    """The object, without its owner; with is_held, of the pods that there are."""
+    service = observed.service
+    current = observed.deployments.get(accelerator.name)
+    template, inputs = template_of(service, accelerator, settings, current, is_held=is_held)
+    surge, gap = (0, 1) if rollout.is_one_by_one else (1, 0)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "namespace": service.namespace,
+            "name": names.deployment_name(service.name, accelerator.name),
+            "labels": names.labels(service.name, "engine", accelerator.name),
+            "annotations": {
+                names.INPUTS_ANNOTATION: inputs,
+                names.TEMPLATE_ANNOTATION: json.dumps(
+                    template, sort_keys=True, separators=(",", ":")
+                ),
+            },
+        },
+        "spec": {
+            "replicas": replicas,
+            "revisionHistoryLimit": _HISTORY,
+            "progressDeadlineSeconds": _PROGRESS_SECONDS,
+            "selector": {
+                "matchLabels": names.engine_selector(service.name, accelerator.name),
+            },
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": surge, "maxUnavailable": gap},
+            },
+            "template": template,
+        },
+    }
+
+
+def rollout_of(
+    observed: Observed, accelerator: Accelerator, settings: PlannerSettings, now: datetime
+) -> Rollout:
+    """Surge where there are GPUs for it; else one by one, once a new pod has waited in vain.
+
+    With one replica and no spare GPU there is no way without a gap: the old pod has to go first.
+    """
+    current = observed.deployments.get(accelerator.name)
+    if current is None or not is_rolling(current.num_updated, current.num_pods, current.replicas):
+        return Rollout(is_one_by_one=False)
+    if current.is_one_by_one:
+        return Rollout(is_one_by_one=True)  # until it is done: the GPUs are as few as before
+    waiting = [
+        pod.unschedulable_since
+        for pod in observed.pods
+        if pod.accelerator == accelerator.name and pod.unschedulable_since and not pod.is_ending
+    ]
+    if not waiting:
+        return Rollout(is_one_by_one=False)
+    turn = min(waiting) + timedelta(seconds=settings.surge_patience_seconds)
+    if now >= turn:
+        return Rollout(is_one_by_one=True)
+    return Rollout(is_one_by_one=False, look_again_at=turn)
+
+
+def is_rolling(num_updated: int, num_pods: int, replicas: int) -> bool:
+    """Whether pods of an older revision are still there beside newer ones."""
+    return num_pods > num_updated and replicas > 0

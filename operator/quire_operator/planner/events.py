@@ -1,0 +1,43 @@
+"""Events: one for each transition of a condition, with reasons that never change."""
+
+from typing import NamedTuple
+
+from quire_operator.resource.status import Condition, InferenceServiceStatus
+
+_GOOD_WHEN_FALSE = frozenset(("Degraded", "Progressing"))
+_SILENT = frozenset(("ModelLoaded", "MetricsFresh", "ScalingActive"))
+"""Said by others, or too often."""
+
+
+class Event(NamedTuple):
+    """What `kubectl describe` shows."""
+
+    kind: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+
+
+def transitions(before: InferenceServiceStatus, after: InferenceServiceStatus) -> list[Event]:
+    """What has become so, or for another reason."""
+    old = {one.type: one for one in before.conditions}
+    return [
+        _event(condition)
+        for condition in after.conditions
+        if condition.type not in _SILENT
+        and (condition.type != "Ready" or condition.status == "True")  # else another one says why
+        and _has_changed(old.get(condition.type), condition)
+    ]
+
+
+def _has_changed(old: Condition | None, new: Condition) -> bool:
+    if old is None:
+        return new.status == ("True" if new.type in _GOOD_WHEN_FALSE else "False")
+    return (old.status, old.reason) != (new.status, new.reason)
+
+
+def _event(condition: Condition) -> Event:
+    is_good = condition.status == ("False" if condition.type in _GOOD_WHEN_FALSE else "True")
+    is_harmless = condition.type == "Progressing" or condition.status == "Unknown"
+    kind = "Normal" if is_good or is_harmless else "Warning"
+    return Event(kind, condition.reason, condition.message or condition.type)

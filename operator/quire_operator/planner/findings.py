@@ -1,0 +1,102 @@
+"""What is found in a service's pods: who waits for a node, who cannot start, who is ready."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from quire_operator.planner.observed import Observed, Pod
+from quire_operator.planner.placement import wanted_replicas
+
+_IMAGE_REASONS = frozenset(
+    ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+)
+_CONFIG_REASONS = frozenset(
+    ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+)
+_MAX_MESSAGE = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """Why pods do not run."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """A service's pods, summed up."""
+
+    num_wanted: int
+    """Replicas that the user or scaling wants."""
+    num_pods: int
+    num_ready: int
+    num_updated_ready: int
+    """Ready ones of the newest revision."""
+    is_rolling: bool
+    trouble: Trouble | None
+    """The worst reason why a pod does not run."""
+    waiting: Mapping[str, str]
+    """The scheduler's words by accelerator that has no node."""
+
+
+def find(observed: Observed) -> Findings:
+    """Sum the pods up."""
+    pods = [pod for pod in observed.pods if not pod.is_ending]
+    newest = _newest(pods)
+    current = [pod for pod in pods if pod.template_hash in newest]
+    deployments = observed.deployments.values()
+    return Findings(
+        num_wanted=0 if observed.service.spec.suspend else wanted_replicas(observed),
+        num_pods=len(pods),
+        num_ready=sum(pod.is_ready for pod in pods),
+        num_updated_ready=sum(pod.is_ready for pod in current),
+        is_rolling=any(
+            not one.is_observed or one.num_pods > one.num_updated for one in deployments
+        ),
+        trouble=next(_troubles(pods), None),
+        waiting={pod.accelerator: pod.scheduler_message for pod in pods if pod.unschedulable_since},
+    )
+
+
+def _newest(pods: Sequence[Pod]) -> set[str]:
+    """The template hash of each accelerator's newest pod."""
+    newest: dict[str, Pod] = {}
+    for pod in pods:
+        other = newest.get(pod.accelerator)
+        if other is None or pod.created_at > other.created_at:
+            newest[pod.accelerator] = pod
+    return {pod.template_hash for pod in newest.values()}
+
+
+def _troubles(pods: Sequence[Pod]) -> Iterator[Trouble]:
+    for pod in sorted(pods, key=lambda pod: pod.created_at, reverse=True):
+        if pod.is_ready:
+            continue
+        if pod.waiting_reason in _IMAGE_REASONS:
+            yield Trouble(reason="ImagePullFailed", message=_of_image(pod))
+        elif pod.waiting_reason in _CONFIG_REASONS:
+            yield Trouble(
+                reason="ContainerConfigInvalid", message=f"{pod.name}: {pod.waiting_message}"
+            )
+        elif pod.last_exit_reason == "OOMKilled":
+            yield Trouble(
+                reason="OutOfMemory",
+                message=f"{pod.name} was killed for memory: raise"
+                " accelerators[].pod.resources.limits.memory, or take a smaller model",
+            )
+        elif pod.waiting_reason == "CrashLoopBackOff" or pod.last_exit_code:
+            yield Trouble(reason="EngineFailed", message=_of_crash(pod))
+
+
+def _of_image(pod: Pod) -> str:
+    return f"{pod.name} cannot pull {pod.image}: {pod.waiting_message}"[:_MAX_MESSAGE]
+
+
+def _of_crash(pod: Pod) -> str:
+    """With the engine's last words: its log's end, or its one line of error."""
+    lines = [line for line in pod.last_exit_message.splitlines() if line.strip()]
+    words = next((line for line in reversed(lines) if "quire: error:" in line), "")
+    said = words.split("quire: error:", 1)[-1].strip() if words else " ".join(lines[-3:])
+    ended = f"ended with status {pod.last_exit_code}, {pod.num_restarts} restarts"
+    return f"{pod.name} {ended}: {said or 'it said nothing; see kubectl logs'}"[:_MAX_MESSAGE]

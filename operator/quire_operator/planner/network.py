@@ -1,0 +1,170 @@
+"""How requests reach a service, and who may reach its engines.
+
+    ingress -> Service NAME (no selector) -> gateway pods (EndpointSlice, written here) -> engines
+
+An Ingress may only name Services of its own namespace, and the gateway runs in another one: so the
+Service has no selector, and the operator keeps its endpoints. Without a gateway the Service selects
+the engines themselves.
+"""
+
+import ipaddress
+from typing import Any
+
+from quire_operator.planner import names
+from quire_operator.planner.observed import Observed
+from quire_operator.planner.settings import PlannerSettings
+
+Body = dict[str, Any]
+
+SERVICE_PORT = 80
+
+STREAMING_ANNOTATIONS = {
+    "nginx.ingress.kubernetes.io/proxy-buffering": "off",
+    "nginx.ingress.kubernetes.io/proxy-read-timeout": "3600",
+    "nginx.ingress.kubernetes.io/proxy-send-timeout": "3600",
+    "nginx.ingress.kubernetes.io/proxy-body-size": "32m",
+    "projectcontour.io/response-timeout": "infinity",
+    "haproxy.org/timeout-server": "3600s",
+}
+"""Answers are streams that may be long and silent: what controllers need to know of it."""
+
+
+def services(observed: Observed, settings: PlannerSettings) -> list[Body]:
+    """The headless Service of all engines, and the one that requests come in by."""
+    service = observed.service
+    engines = _service(observed, names.engines_service_name(service.name), "engines")
+    engines["spec"] = {
+        "clusterIP": "None",
+        "selector": names.engine_selector(service.name),
+        "ports": [_port(names.ENGINE_PORT, "http")],
+    }
+    way_in = _service(observed, service.name, "entrance")
+    way_in["spec"] = {"ports": [_port(SERVICE_PORT, "http")]}
+    if settings.gateway is None:
+        way_in["spec"]["selector"] = names.engine_selector(service.name)
+        return [engines, way_in]
+    return [engines, way_in, *_endpoint_slices(observed, settings.gateway.port)]
+
+
+def ingress(observed: Observed) -> Body | None:
+    """The way in from outside the cluster, if there is to be one."""
+    service, wanted = observed.service, observed.service.spec.ingress
+    if wanted is None:
+        return None
+    backend = {"service": {"name": service.name, "port": {"name": "http"}}}
+    path = {"path": "/", "pathType": "Prefix", "backend": backend}
+    spec: Body = {"rules": [{"host": wanted.host, "http": {"paths": [path]}}]}
+    if wanted.class_name:
+        spec["ingressClassName"] = wanted.class_name
+    if wanted.tls_secret_name:
+        spec["tls"] = [{"hosts": [wanted.host], "secretName": wanted.tls_secret_name}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": {
+            "namespace": service.namespace,
+            "name": service.name,
+            "labels": names.labels(service.name, "entrance"),
+            "annotations": STREAMING_ANNOTATIONS | dict(wanted.annotations),
+        },
+        "spec": spec,
+    }
+
+
+def network_policy(observed: Observed, settings: PlannerSettings) -> Body:
+    """Who may reach the engines, and whom they may reach.
+
+    In: the gateway and the operator, Prometheus; the kubelet's probes are always let through. Out:
+    names, and the model's source over HTTPS. Without a gateway, everybody in the cluster.
+    """
+    service = observed.service
+    peers: list[Body] = [
+        {"namespaceSelector": _by_name(settings.operator_namespace)},
+        {"namespaceSelector": _by_name(settings.monitoring_namespace)},
+    ]
+    if settings.gateway is None:
+        peers = [{"namespaceSelector": {}}]
+    else:
+        pods = {"matchLabels": dict(settings.gateway.selector)}
+        gateway = {"namespaceSelector": _by_name(settings.gateway.namespace), "podSelector": pods}
+        peers.insert(0, gateway)
+    names_of_the_cluster = {
+        "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
+    }
+    downloads = {"ports": [{"protocol": "TCP", "port": 443}]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "namespace": service.namespace,
+            "name": names.engines_service_name(service.name),
+            "labels": names.labels(service.name, "engines"),
+        },
+        "spec": {
+            "podSelector": {"matchLabels": names.engine_selector(service.name)},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": peers, "ports": [{"protocol": "TCP", "port": names.ENGINE_PORT}]}],
+            "egress": [names_of_the_cluster, downloads],
+        },
+    }
+
+
+def url_of(observed: Observed, settings: PlannerSettings) -> str:
+    """Where to send requests."""
+    service = observed.service
+    if wanted := service.spec.ingress:
+        scheme = "https" if wanted.tls_secret_name else "http"
+        return f"{scheme}://{wanted.host}/v1"
+    return f"http://{service.name}.{service.namespace}.svc.{settings.cluster_domain}/v1"
+
+
+def _endpoint_slices(observed: Observed, port: int) -> list[Body]:
+    """The gateway's pods; one slice for each family of addresses, as the API wants it."""
+    families: dict[str, list[str]] = {"IPv4": []}
+    for address in sorted(observed.gateway_addresses):
+        family = f"IPv{ipaddress.ip_address(address).version}"
+        families.setdefault(family, []).append(address)
+    return [_slice(observed, family, several, port) for family, several in families.items()]
+
+
+def _slice(observed: Observed, family: str, addresses: list[str], port: int) -> Body:
+    service = observed.service
+    own = names.labels(service.name, "entrance")
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "namespace": service.namespace,
+            "name": f"{service.name}-gateway-{family.lower()}",
+            "labels": own
+            | {
+                "kubernetes.io/service-name": service.name,
+                "endpointslice.kubernetes.io/managed-by": names.MANAGER,
+            },
+        },
+        "addressType": family,
+        "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
+        "endpoints": [
+            {"addresses": [address], "conditions": {"ready": True}} for address in addresses
+        ],
+    }
+
+
+def _service(observed: Observed, name: str, role: str) -> Body:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "namespace": observed.service.namespace,
+            "name": name,
+            "labels": names.labels(observed.service.name, role),
+        },
+    }
+
+
+def _port(port: int, target: str) -> Body:
+    return {"name": "http", "port": port, "targetPort": target, "protocol": "TCP"}
+
+
+def _by_name(namespace: str) -> Body:
+    return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}

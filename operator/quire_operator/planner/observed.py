@@ -1,0 +1,181 @@
+"""A service and its parts as they are in the cluster, from the API server's objects."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from quire_engine.protocol.state import EngineState
+from quire_operator.planner.names import (
+    ACCELERATOR_LABEL,
+    GPU_RESOURCE,
+    INPUTS_ANNOTATION,
+    PRODUCT_LABEL,
+    TEMPLATE_ANNOTATION,
+)
+from quire_operator.resource.reading import InferenceService
+
+_GOOD_WAITS = frozenset(("ContainerCreating", "PodInitializing"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """One engine pod."""
+
+    name: str
+    accelerator: str
+    template_hash: str
+    """Which revision of its Deployment it is of."""
+    created_at: datetime
+    is_ready: bool = False
+    is_scheduled: bool = False
+    is_ending: bool = False
+    unschedulable_since: datetime | None = None
+    """Since when the scheduler finds no node; None: it has one, or was not looked at yet."""
+    scheduler_message: str = ""
+    waiting_reason: str = ""
+    """Why its container does not run, in the kubelet's word: ImagePullBackOff, ..."""
+    waiting_message: str = ""
+    last_exit_reason: str = ""
+    """Why its container ended the last time: Error, OOMKilled, ..."""
+    last_exit_code: int | None = None
+    last_exit_message: str = ""
+    """What the engine said at its end."""
+    num_restarts: int = 0
+    image: str = ""
+    address: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """The Deployment of one accelerator."""
+
+    accelerator: str
+    replicas: int
+    """Wanted, as the object says."""
+    is_observed: bool
+    """Whether its controller has seen the newest spec."""
+    num_updated: int = 0
+    num_ready: int = 0
+    num_available: int = 0
+    num_pods: int = 0
+    inputs_hash: str = ""
+    template: str = ""
+    """Its pod template as it was made, JSON."""
+    is_one_by_one: bool = False
+    """Whether old pods make room before new ones come."""
+    is_stuck: bool = False
+    """Whether its rollout has made no progress for its deadline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One node, as far as GPUs go."""
+
+    name: str
+    product: str
+    num_gpus: int
+    is_ready: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """All that a plan is made from, besides the time and the operator's settings."""
+
+    service: InferenceService
+    deployments: Mapping[str, Deployment] = field(default_factory=dict)
+    """By accelerator, those of removed accelerators too."""
+    pods: tuple[Pod, ...] = ()
+    nodes: tuple[Node, ...] | None = None
+    """None where nodes may not be read (an operator of one namespace)."""
+    engines: Mapping[str, EngineState] = field(default_factory=dict)
+    """Newest states by pod, only those heard of lately."""
+    missing_secrets: tuple[str, ...] = ()
+    """Secrets that the spec names and that there are not."""
+    gateway_addresses: tuple[str, ...] = ()
+    """Of gateway pods that are ready."""
+    root_secret: bytes = b""
+    """What internal tokens are made from."""
+    name_owner: str | None = None
+    """Namespace/name of the older service that has the same host and model name, if any."""
+
+
+def pod_from(body: Mapping[str, Any]) -> Pod:
+    """A pod from its body."""
+    metadata, status = body["metadata"], body.get("status", {})
+    labels = metadata.get("labels", {})
+    conditions = {one["type"]: one for one in status.get("conditions", [])}
+    scheduled = conditions.get("PodScheduled", {})
+    is_unschedulable = scheduled.get("reason") == "Unschedulable"
+    container: Mapping[str, Any] = next(iter(status.get("containerStatuses", [])), {})
+    waiting = container.get("state", {}).get("waiting", {})
+    ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get(
+        "terminated", {}
+    )
+    is_waiting_badly = waiting.get("reason", "") not in _GOOD_WAITS
+    return Pod(
+        name=metadata["name"],
+        accelerator=labels.get(ACCELERATOR_LABEL, ""),
+        template_hash=labels.get("pod-template-hash", ""),
+        created_at=moment(metadata["creationTimestamp"]),
+        is_ready=conditions.get("Ready", {}).get("status") == "True",
+        is_scheduled=scheduled.get("status") == "True",
+        is_ending="deletionTimestamp" in metadata,
+        unschedulable_since=moment(scheduled["lastTransitionTime"]) if is_unschedulable else None,
+        scheduler_message=scheduled.get("message", "") if is_unschedulable else "",
+        waiting_reason=waiting.get("reason", "") if is_waiting_badly else "",
+        waiting_message=waiting.get("message", "") if is_waiting_badly else "",
+        last_exit_reason=ended.get("reason", ""),
+        last_exit_code=ended.get("exitCode"),
+        last_exit_message=ended.get("message", "").strip(),
+        num_restarts=container.get("restartCount", 0),
+        image=container.get("image", ""),
+        address=status.get("podIP", ""),
+        node=body.get("spec", {}).get("nodeName", ""),
+    )
+
+
+def deployment_from(body: Mapping[str, Any]) -> Deployment:
+    """A Deployment from its body."""
+    metadata, status = body["metadata"], body.get("status", {})
+    annotations = metadata.get("annotations", {})
+    spec = body.get("spec", {})
+    rolling = spec.get("strategy", {}).get("rollingUpdate", {})
+    progressing: Mapping[str, Any] = next(
+        (one for one in status.get("conditions", []) if one["type"] == "Progressing"), {}
+    )
+    return Deployment(
+        accelerator=metadata.get("labels", {}).get(ACCELERATOR_LABEL, ""),
+        replicas=spec.get("replicas", 0),
+        is_one_by_one=rolling.get("maxSurge") == 0,
+        is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 0),
+        num_updated=status.get("updatedReplicas", 0),
+        num_ready=status.get("readyReplicas", 0),
+        num_available=status.get("availableReplicas", 0),
+        num_pods=status.get("replicas", 0),
+        inputs_hash=annotations.get(INPUTS_ANNOTATION, ""),
+        template=annotations.get(TEMPLATE_ANNOTATION, ""),
+        is_stuck=progressing.get("reason") == "ProgressDeadlineExceeded",
+    )
+
+
+def node_from(body: Mapping[str, Any]) -> Node:
+    """A node from its body."""
+    metadata, status = body["metadata"], body.get("status", {})
+    ready = any(
+        one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", [])
+    )
+    return Node(
+        name=metadata["name"],
+        product=metadata.get("labels", {}).get(PRODUCT_LABEL, ""),
+        num_gpus=int(status.get("allocatable", {}).get(GPU_RESOURCE, "0")),
+        is_ready=ready and not body.get("spec", {}).get("unschedulable", False),
+        created_at=moment(metadata["creationTimestamp"]),
+    )
+
+
+def moment(text: str) -> datetime:
+    """A time of the API server: RFC 3339, in UTC."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

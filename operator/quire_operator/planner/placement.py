@@ -1,0 +1,197 @@
+"""How many replicas run on which accelerator.
+
+The cheapest accelerators are filled first. One whose replicas find no node within its
+provisionTimeout is short: what it has no node for goes to the next cheapest. The replica that
+waits there stays until its stand-in is ready, because a node autoscaler may be about to bring its
+node. A short accelerator is tried again after a while, and at once when a node with its products
+appears. What is short, and since when, is kept in the status: without it the next look would see
+nothing that waits, and begin anew.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from quire_engine.errors import ConfigError
+from quire_engine.profiles.gpus import find_gpu
+from quire_operator.planner.durations import seconds
+from quire_operator.planner.observed import Observed, Pod, moment
+from quire_operator.planner.settings import PlannerSettings
+from quire_operator.resource.accelerator import Accelerator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Replicas by accelerator, and what is short."""
+
+    replicas: Mapping[str, int]
+    """By accelerator, in the spec's order."""
+    short_since: Mapping[str, datetime] = field(default_factory=dict)
+    """Accelerators that had no node in time, and since when."""
+    num_missing: int = 0
+    """Replicas that no accelerator may take."""
+    look_again_at: datetime | None = None
+    """When time alone will change this."""
+
+
+def place(observed: Observed, settings: PlannerSettings, now: datetime) -> Placement:
+    """Distribute the wanted replicas over the accelerators."""
+    accelerators = observed.service.spec.accelerators
+    if observed.service.spec.suspend:
+        return Placement(replicas={one.name: 0 for one in accelerators})
+    short = _short_since(observed, settings, now)
+    capped = {
+        one.name: min(one.max_replicas, _num_scheduled(observed.pods, one.name))
+        if one.name in short
+        else one.max_replicas
+        for one in accelerators
+    }
+    firm = _fill(accelerators, wanted_replicas(observed), capped)
+    replicas = _make_before_break(observed, firm, short)
+    return Placement(
+        replicas=replicas,
+        short_since=short,
+        num_missing=max(wanted_replicas(observed) - sum(replicas.values()), 0),
+        look_again_at=_next_change(observed, settings, short, now),
+    )
+
+
+def wanted_replicas(observed: Observed) -> int:
+    """Replicas over all accelerators."""
+    spec = observed.service.spec
+    if spec.scaling.mode != "Auto":
+        return spec.replicas
+    return max(spec.scaling.min_replicas, min(spec.replicas, spec.scaling.max_replicas))
+
+
+def price_of(accelerator: Accelerator) -> float | None:
+    """Dollars, or whatever the user's prices are in, for one replica an hour; None: not known."""
+    if accelerator.cost_per_hour is not None:
+        return float(accelerator.cost_per_hour)
+    for product in accelerator.products:
+        try:
+            return find_gpu(product).dollars_per_hour * accelerator.count
+        except ConfigError:
+            continue
+    return None
+
+
+def _fill(
+    accelerators: Sequence[Accelerator], wanted: int, capped: Mapping[str, int]
+) -> dict[str, int]:
+    """Each accelerator's minimum, then the cheapest up to its cap."""
+    replicas = {one.name: min(one.min_replicas, capped[one.name]) for one in accelerators}
+    left = max(wanted - sum(replicas.values()), 0)
+    for accelerator in sorted(accelerators, key=_cheapest_first):
+        more = min(capped[accelerator.name] - replicas[accelerator.name], left)
+        replicas[accelerator.name] += more
+        left -= more
+    return replicas
+
+
+def _cheapest_first(accelerator: Accelerator) -> float:
+    """Unknown prices last; the sort keeps the spec's order among equals."""
+    price = price_of(accelerator)
+    return float("inf") if price is None else price
+
+
+def _make_before_break(
+    observed: Observed, firm: Mapping[str, int], short: Mapping[str, datetime]
+) -> dict[str, int]:
+    """Keep what is to go until what takes its place is ready.
+
+    First replicas that are ready, then those that wait for a node: of these a node autoscaler may
+    already have ordered one.
+    """
+    pods = observed.pods
+    missing = wanted_replicas(observed) - sum(
+        min(_num_ready(pods, name), several) for name, several in firm.items()
+    )
+    replicas = dict(firm)
+    limits = {one.name: one.max_replicas for one in observed.service.spec.accelerators}
+    current = {
+        name: observed.deployments[name].replicas if name in observed.deployments else 0
+        for name in firm
+    }
+    ready = {name: min(current[name], _num_ready(pods, name)) for name in firm}
+    waiting = {name: current[name] for name in short}
+    for most in (ready, waiting):
+        for name, several in most.items():
+            more = min(several, limits[name]) - replicas[name]
+            kept = max(min(more, missing), 0)
+            replicas[name] += kept
+            missing -= kept
+    return replicas
+
+
+def _short_since(
+    observed: Observed, settings: PlannerSettings, now: datetime
+) -> dict[str, datetime]:
+    """Accelerators without a node in time; what was short stays so until it is tried again."""
+    recorded = {
+        one.name: moment(one.short_since)
+        for one in observed.service.status.accelerators
+        if one.short_since
+    }
+    short = {}
+    for accelerator in observed.service.spec.accelerators:
+        since = recorded.get(accelerator.name)
+        if since is not None and not _is_tried_again(observed, accelerator, since, settings, now):
+            short[accelerator.name] = since
+        elif _waits_too_long(observed.pods, accelerator, now):
+            short[accelerator.name] = now
+    return short
+
+
+def _waits_too_long(pods: Sequence[Pod], accelerator: Accelerator, now: datetime) -> bool:
+    patience = timedelta(seconds=seconds(accelerator.provision_timeout))
+    return any(now - since >= patience for since in _waiting_since(pods, accelerator.name))
+
+
+def _waiting_since(pods: Sequence[Pod], accelerator: str) -> list[datetime]:
+    return [
+        pod.unschedulable_since
+        for pod in pods
+        if pod.accelerator == accelerator and pod.unschedulable_since and not pod.is_ending
+    ]
+
+
+def _is_tried_again(
+    observed: Observed,
+    accelerator: Accelerator,
+    since: datetime,
+    settings: PlannerSettings,
+    now: datetime,
+) -> bool:
+    if now < since or now - since >= timedelta(seconds=settings.retry_accelerator_seconds):
+        return True  # long enough ago, or the clock was set back
+    return any(
+        node.product in accelerator.products and node.is_ready and node.created_at > since
+        for node in observed.nodes or ()
+    )
+
+
+def _next_change(
+    observed: Observed, settings: PlannerSettings, short: Mapping[str, datetime], now: datetime
+) -> datetime | None:
+    moments = [
+        since + timedelta(seconds=settings.retry_accelerator_seconds) for since in short.values()
+    ]
+    for accelerator in observed.service.spec.accelerators:
+        if accelerator.name not in short:
+            patience = timedelta(seconds=seconds(accelerator.provision_timeout))
+            waiting = _waiting_since(observed.pods, accelerator.name)
+            moments += [since + patience for since in waiting]
+    return min((one for one in moments if one > now), default=None)
+
+
+def _num_scheduled(pods: Sequence[Pod], accelerator: str) -> int:
+    return sum(
+        pod.accelerator == accelerator and pod.is_scheduled and not pod.is_ending for pod in pods
+    )
+
+
+def _num_ready(pods: Sequence[Pod], accelerator: str) -> int:
+    return sum(
+        pod.accelerator == accelerator and pod.is_ready and not pod.is_ending for pod in pods
+    )

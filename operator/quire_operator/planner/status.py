@@ -1,0 +1,111 @@
+"""The status of a service, from what is observed."""
+
+from datetime import datetime
+
+from quire_engine.protocol.state import EngineState
+from quire_operator.planner.conditions import conditions, stamp
+from quire_operator.planner.findings import Findings
+from quire_operator.planner.memory import Misfit
+from quire_operator.planner.names import engine_selector
+from quire_operator.planner.network import url_of
+from quire_operator.planner.observed import Observed
+from quire_operator.planner.placement import Placement, price_of
+from quire_operator.planner.settings import PlannerSettings
+from quire_operator.resource.status import (
+    AcceleratorStatus,
+    AdmissionState,
+    InferenceServiceStatus,
+)
+
+_STEP_PERCENT = 5
+
+
+def status_of(
+    observed: Observed,
+    placement: Placement,
+    findings: Findings,
+    misfits: list[Misfit],
+    settings: PlannerSettings,
+    now: datetime,
+) -> InferenceServiceStatus:
+    """What is so now. Equal to the one before when nothing that it says has changed."""
+    service = observed.service
+    before = service.status
+    selector = ",".join(f"{key}={value}" for key, value in engine_selector(service.name).items())
+    return InferenceServiceStatus(
+        observed_generation=service.generation,
+        url=url_of(observed, settings),
+        selector=selector,
+        replicas=findings.num_pods,
+        ready_replicas=findings.num_ready,
+        desired_replicas=sum(placement.replicas.values()),
+        model=service.served_name,
+        resolved_revision=_revision(observed) or before.resolved_revision,
+        hourly_cost=_cost(observed, placement),
+        admission_state=_admission_state(observed, findings),
+        accelerators=_accelerators(observed, placement),
+        conditions=conditions(observed, placement, findings, misfits, now),
+        last_scaling_decision=before.last_scaling_decision,
+    )
+
+
+def _accelerators(observed: Observed, placement: Placement) -> tuple[AcceleratorStatus, ...]:
+    found = []
+    for name, desired in placement.replicas.items():
+        pods = [pod for pod in observed.pods if pod.accelerator == name and not pod.is_ending]
+        engines = [observed.engines[pod.name] for pod in pods if pod.name in observed.engines]
+        since = placement.short_since.get(name)
+        found.append(
+            AcceleratorStatus(
+                name=name,
+                desired=desired,
+                scheduled=sum(pod.is_scheduled for pod in pods),
+                ready=sum(pod.is_ready for pod in pods),
+                blocks_held_percent=_percent(engines, "held"),
+                blocks_reserved_percent=_percent(engines, "reserved"),
+                short_since=stamp(since) if since else None,
+            )
+        )
+    return tuple(found)
+
+
+def _percent(engines: list[EngineState], what: str) -> int | None:
+    """Of all engines' blocks, rounded to 5 %: finer figures belong to metrics."""
+    total = sum(engine.blocks.total for engine in engines)
+    if total == 0:
+        return None
+    part: int = sum(getattr(engine.blocks, what) for engine in engines)
+    share = 100 * part / total
+    return round(share / _STEP_PERCENT) * _STEP_PERCENT
+
+
+def _revision(observed: Observed) -> str:
+    found = (engine.model_revision for engine in observed.engines.values())
+    return next((revision for revision in found if revision), "")
+
+
+def _cost(observed: Observed, placement: Placement) -> str | None:
+    """None where a price is not known: half a sum would be wrong."""
+    total = 0.0
+    for accelerator in observed.service.spec.accelerators:
+        replicas = placement.replicas.get(accelerator.name, 0)
+        price = price_of(accelerator)
+        if replicas and price is None:
+            return None
+        total += replicas * (price or 0.0)
+    return f"{total:.2f}"
+
+
+def _admission_state(observed: Observed, findings: Findings) -> AdmissionState:
+    if observed.service.spec.suspend:
+        return "Suspended"
+    if findings.num_ready == 0:
+        return "NoReplicas"
+    reports = [one.pressure for one in observed.engines.values() if one.pressure]
+    if reports and min(report.value for report in reports) >= 1:
+        return "Refusing"
+    background = observed.service.spec.memory_pressure.background / 100
+    blocks = [one.blocks for one in observed.engines.values()]
+    if blocks and all(one.reserved >= background * one.total for one in blocks):
+        return "BackgroundRefused"
+    return "Open"

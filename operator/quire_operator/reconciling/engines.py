@@ -1,0 +1,111 @@
+"""What engines say of themselves, and the limits that they are told.
+
+Engines are asked for `/state`; one that keeps other limits than its service is told the right ones.
+Both with the service's internal token.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+
+from quire_engine.protocol.internal_token import internal_token
+from quire_engine.protocol.messages import Thresholds
+from quire_engine.protocol.state import SCHEMA_VERSION, EngineState
+from quire_operator.cluster.store import Key
+from quire_operator.planner.engine_flags import thresholds
+from quire_operator.planner.names import ENGINE_PORT
+from quire_operator.planner.observed import Pod
+from quire_operator.resource.reading import InferenceService
+
+_TIMEOUT = aiohttp.ClientTimeout(total=5.0, connect=2.0)
+_MOST_AT_A_TIME = 50
+_FRESH_POLLS = 3
+"""A state is used for as many polls as this; then it is as if there were none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Heard:
+    state: EngineState
+    at: float
+    """Monotonic."""
+
+
+class Engines:
+    """The newest states of all engines."""
+
+    def __init__(
+        self,
+        *,
+        root_secret: Callable[[], bytes],
+        token_epoch: int,
+        poll_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._root_secret = root_secret
+        self._token_epoch = token_epoch
+        self._fresh_seconds = _FRESH_POLLS * poll_seconds
+        self._clock = clock
+        self._heard: dict[Key, _Heard] = {}
+        self._session: aiohttp.ClientSession | None = None
+        self._gate = asyncio.Semaphore(_MOST_AT_A_TIME)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    def states(self, service: InferenceService, pods: tuple[Pod, ...]) -> dict[str, EngineState]:
+        """States by pod, those that are fresh."""
+        oldest = self._clock() - self._fresh_seconds
+        found = {pod.name: self._heard.get((service.namespace, pod.name)) for pod in pods}
+        return {name: one.state for name, one in found.items() if one and one.at >= oldest}
+
+    def keep_only(self, pods: set[Key]) -> None:
+        """Forget engines that are gone."""
+        for key in self._heard.keys() - pods:
+            del self._heard[key]
+
+    async def ask(self, service: InferenceService, pods: tuple[Pod, ...]) -> None:
+        """Ask a service's ready engines for their state, and tell them its limits."""
+        limits = thresholds(service)
+        ready = [pod for pod in pods if pod.is_ready and pod.address and not pod.is_ending]
+        await asyncio.gather(*(self._ask(service, pod, limits) for pod in ready))
+
+    async def _ask(self, service: InferenceService, pod: Pod, limits: Thresholds) -> None:
+        """One that does not answer, or answers nonsense, is not heard: its state grows old."""
+        headers = self._headers(service)
+        async with self._gate:
+            try:
+                body = await self._request("GET", pod, "/state", headers)
+                state = msgspec.json.decode(body, type=EngineState)
+                if state.schema_version != SCHEMA_VERSION:
+                    return
+                key = (service.namespace, pod.name)
+                self._heard[key] = _Heard(state=state, at=self._clock())
+                if state.thresholds is not None and state.thresholds != limits:
+                    text = msgspec.json.encode(limits)
+                    await self._request("PUT", pod, "/thresholds", headers, text)
+            except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError):
+                return
+
+    async def _request(
+        self, method: str, pod: Pod, path: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> bytes:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
+        host = f"[{pod.address}]" if ":" in pod.address else pod.address
+        url = f"http://{host}:{ENGINE_PORT}{path}"
+        async with self._session.request(
+            method, url, headers=headers, data=body or None, allow_redirects=False
+        ) as answer:
+            answer.raise_for_status()
+            return await answer.read()
+
+    def _headers(self, service: InferenceService) -> dict[str, str]:
+        token = internal_token(
+            self._root_secret(), service.namespace, service.name, self._token_epoch
+        )
+        return {"authorization": f"Bearer {token}", "content-type": "application/json"}

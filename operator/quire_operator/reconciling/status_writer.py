@@ -1,0 +1,111 @@
+"""Status and events, to the API server: on a transition, or at most once a minute for figures."""
+
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import structs, to_builtins
+
+from quire_operator.cluster.api import Body, ClusterApi
+from quire_operator.cluster.store import Key
+from quire_operator.planner.events import Event
+from quire_operator.planner.names import MANAGER, STATUS_MANAGER
+from quire_operator.resource.crd import API_VERSION, KIND
+from quire_operator.resource.reading import InferenceService
+from quire_operator.resource.status import InferenceServiceStatus
+
+_FIGURE_SECONDS = 60.0
+
+
+class StatusWriter:
+    """Writes what has changed."""
+
+    def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._written: dict[Key, tuple[float, InferenceServiceStatus]] = {}
+
+    def forget(self, service: Key) -> None:
+        """A service is gone."""
+        self._written.pop(service, None)
+
+    def last(self, service: InferenceService) -> InferenceServiceStatus:
+        """The status as it was written last: a watch may not have shown it yet."""
+        written = self._written.get(service.key)
+        return service.status if written is None else written[1]
+
+    async def write(
+        self, service: InferenceService, status: InferenceServiceStatus
+    ) -> float | None:
+        """Write a status if it says anything new.
+
+        Returns after how many seconds it should be tried again, where figures have to wait.
+        """
+        at, before = self._written.get(service.key, (float("-inf"), service.status))
+        if status == before and service.status == before:
+            return None
+        if status != before and _without_figures(status) == _without_figures(before):
+            left = at + _FIGURE_SECONDS - self._clock()
+            if left > 0:
+                return left
+        await self._api.apply(_body(service, status), STATUS_MANAGER, subresource="status")
+        self._written[service.key] = (self._clock(), status)
+        return None
+
+    async def post(self, service: InferenceService, events: Sequence[Event], now: datetime) -> None:
+        """Write events."""
+        for event in events:
+            await self._api.post_event(_event_body(service, event, now))
+
+
+def _without_figures(status: InferenceServiceStatus) -> InferenceServiceStatus:
+    bare = tuple(
+        structs.replace(
+            one, blocks_held_percent=None, blocks_reserved_percent=None, tokens_per_second=None
+        )
+        for one in status.accelerators
+    )
+    return structs.replace(status, accelerators=bare)
+
+
+def _body(service: InferenceService, status: InferenceServiceStatus) -> Body:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"namespace": service.namespace, "name": service.name},
+        "status": _without_nulls(to_builtins(status)),
+    }
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, dict):
+        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _event_body(service: InferenceService, event: Event, now: datetime) -> Body:
+    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "namespace": service.namespace,
+            "name": f"{service.name}.{uuid.uuid4().hex[:16]}",
+        },
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "namespace": service.namespace,
+            "name": service.name,
+            "uid": service.uid,
+        },
+        "type": event.kind,
+        "reason": event.reason,
+        "message": event.message[:1000],
+        "source": {"component": MANAGER},
+        "reportingComponent": MANAGER,
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+    }

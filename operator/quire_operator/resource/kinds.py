@@ -1,0 +1,113 @@
+"""Kinds of values in the resource: a type, the range it accepts, and what the API server needs.
+
+A field of `quire_operator.resource.spec` names one of these; the CRD's schema, the reference page
+and the reader follow from it. Everything has an upper bound: without one the API server counts a
+CEL rule over it as too expensive.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from quire_operator.resource.rules import Rule, validations
+
+_NAME = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_DOTTED_NAME = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
+_QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+
+Count = Annotated[int, Meta(ge=0, le=10_000)]
+"""How many replicas."""
+Percent = Annotated[int, Meta(ge=1, le=100)]
+"""A share, in percent."""
+Seconds = Annotated[int, Meta(ge=0, le=86_400)]
+"""A time in whole seconds, at most a day."""
+Duration = Annotated[
+    str,
+    Meta(
+        max_length=16,
+        pattern=r"^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$",
+        examples=["90s", "5m", "1h30m", "60ms"],
+        extra_json_schema=validations(
+            Rule("duration(self) <= duration('24h')", "must be at most 24h"),
+        ),
+    ),
+]
+"""A time with its unit, as Go and kubectl write it."""
+Money = Annotated[
+    str,
+    Meta(
+        min_length=1, max_length=12, pattern=r"^[0-9]{1,6}(\.[0-9]{1,4})?$", examples=["0.80", "30"]
+    ),
+]
+"""Money in any one currency, as text so that no digit is lost."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=63, pattern=_NAME)]
+"""A DNS label."""
+ShortName = Annotated[str, Meta(min_length=1, max_length=20, pattern=_NAME)]
+"""A DNS label that leaves room for others in the names made of it."""
+ObjectName = Annotated[str, Meta(min_length=1, max_length=253, pattern=_DOTTED_NAME)]
+"""The name of another object in the same namespace."""
+Host = Annotated[
+    str, Meta(min_length=1, max_length=253, pattern=_DOTTED_NAME, examples=["models.example.com"])
+]
+"""A host name, without scheme and port."""
+ServedName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[\w.:/@-]+$")]
+"""What clients put in "model"."""
+Source = Annotated[
+    str,
+    Meta(
+        min_length=8,
+        max_length=512,
+        pattern=r"^(hf|pvc|https|pypi)://[^\s]+$",
+        examples=["hf://Qwen/Qwen3-8B@main"],
+    ),
+]
+"""Where a model is."""
+Sha256 = Annotated[str, Meta(max_length=64, pattern="^[0-9a-f]{64}$")]
+"""64 hexadecimal digits."""
+SecretKey = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+"""A key in a Secret's data."""
+Product = Annotated[
+    str,
+    Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$"),
+]
+"""A value of the node label nvidia.com/gpu.product."""
+Image = Annotated[str, Meta(max_length=512, pattern=r"^\S*$")]
+"""A container image, or empty for the operator's own choice."""
+LabelKey = Annotated[str, Meta(min_length=1, max_length=317)]
+LabelValue = Annotated[str, Meta(max_length=63)]
+Labels = Annotated[dict[LabelKey, LabelValue], Meta(max_length=32)]
+"""Labels and their values."""
+Annotations = Annotated[dict[LabelKey, Annotated[str, Meta(max_length=4096)]], Meta(max_length=32)]
+"""Annotations and their values."""
+Quantity = Annotated[
+    int | Annotated[str, Meta(max_length=32, pattern=_QUANTITY)],
+    Meta(
+        extra_json_schema={
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "maxLength": 32,
+            "pattern": _QUANTITY,
+        },
+    ),
+]
+"""An amount of a resource, as in pods: 500m, 2, 16Gi. Numbers are taken too."""
+Quantities = Annotated[dict[LabelKey, Quantity], Meta(max_length=16)]
+"""Amounts by resource."""
+Argument = Annotated[str, Meta(min_length=3, max_length=256, pattern=r"^--[a-z][a-z0-9-]*(=.*)?$")]
+"""One flag of the engine, with = before its value."""
+Message = Annotated[str, Meta(max_length=2048)]
+"""A sentence for people."""
+Word = Annotated[str, Meta(max_length=128)]
+"""A word or name for people."""
+Timestamp = Annotated[str, Meta(max_length=32, extra_json_schema={"format": "date-time"})]
+"""A moment, RFC 3339."""
+
+Quantization = Literal["none", "fp8", "int8", "int4"]
+DType = Literal["auto", "bfloat16", "float16", "float32", "packed"]
+KvCacheDType = Literal["auto", "bfloat16", "float16", "float32"]
+BlockSize = Literal[16, 32, 64]
+ScalingMode = Literal["Auto", "External", "Recommend"]
+PriorityClass = Literal["interactive", "background"]
+GpuName = Annotated[str, Meta(min_length=1, max_length=63)]
+ShapeName = Annotated[str, Meta(min_length=1, max_length=63)]

@@ -1,0 +1,138 @@
+"""What the operator says: the resource's status, field by field.
+
+Written on a transition, or at most once a minute for figures; nothing is written when nothing
+changed. There is no phase: conditions say what is true and what is not.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from quire_operator.resource.base import Part
+from quire_operator.resource.kinds import Count, Message, Money, ShortName, Timestamp, Word
+
+ConditionType = Literal[
+    "Ready",
+    "Available",
+    "Progressing",
+    "Degraded",
+    "GPUsAvailable",
+    "ModelLoaded",
+    "ScalingActive",
+    "MetricsFresh",
+]
+CONDITION_TYPES: tuple[ConditionType, ...] = (
+    "Ready",
+    "Available",
+    "Progressing",
+    "Degraded",
+    "GPUsAvailable",
+    "ModelLoaded",
+    "ScalingActive",
+    "MetricsFresh",
+)
+"""All of them are there from the first visit on."""
+
+AdmissionState = Literal["Open", "BackgroundRefused", "Refusing", "NoReplicas", "Suspended"]
+_BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+_BY_TYPE = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+
+
+class Condition(Part, frozen=True, kw_only=True, omit_defaults=False):
+    """One thing that is so, is not so, or is not known."""
+
+    type: Annotated[str, Meta(max_length=64)]
+    """What it is about."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it is so."""
+    reason: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[A-Za-z][A-Za-z0-9]*$")]
+    """Why, in one word for programs."""
+    message: Message = ""
+    """Why, in a sentence, and what to do."""
+    last_transition_time: Timestamp
+    """When status changed last."""
+    observed_generation: Annotated[int, Meta(ge=0)] = 0
+    """Generation of the spec that it is about."""
+
+
+class AcceleratorStatus(Part, frozen=True, kw_only=True, omit_defaults=False):
+    """What runs on one accelerator."""
+
+    name: ShortName
+    """Its name in spec.accelerators."""
+    desired: Count = 0
+    """Replicas that are wanted."""
+    scheduled: Count = 0
+    """Replicas that have a node."""
+    ready: Count = 0
+    """Replicas that answer."""
+    blocks_held_percent: Annotated[int, Meta(ge=0, le=100)] | None = None
+    """KV blocks that running requests hold, of all, rounded to 5."""
+    blocks_reserved_percent: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    """KV blocks that running requests will need at their peak, rounded to 5."""
+    short_since: Timestamp | None = None
+    """Since when no node was found for a replica within provisionTimeout; other accelerators stand
+    in for it."""
+    tokens_per_second: Annotated[int, Meta(ge=0)] | None = None
+    """Tokens that one replica generates at the service level, as measured."""
+
+
+class ReplicasOn(Part, frozen=True, kw_only=True, omit_defaults=False):
+    """How many replicas on one accelerator."""
+
+    name: ShortName
+    """Its name in spec.accelerators."""
+    replicas: Count
+    """How many."""
+
+
+class ScalingDecision(Part, frozen=True, kw_only=True, omit_defaults=False):
+    """The last time that the number of replicas was changed, and why."""
+
+    time: Timestamp
+    """When."""
+    before: Annotated[tuple[ReplicasOn, ...], Meta(max_length=16, extra_json_schema=_BY_NAME)] = ()
+    """Replicas before it."""
+    after: Annotated[tuple[ReplicasOn, ...], Meta(max_length=16, extra_json_schema=_BY_NAME)] = ()
+    """Replicas after it."""
+    reason: Message = ""
+    """Why, in a sentence."""
+    inputs: Annotated[dict[str, Annotated[str, Meta(max_length=256)]], Meta(max_length=32)] = field(
+        default_factory=dict
+    )
+    """The figures that it was taken from."""
+
+
+class InferenceServiceStatus(Part, frozen=True, kw_only=True, omit_defaults=False):
+    """What is so, as of observedGeneration."""
+
+    observed_generation: Annotated[int, Meta(ge=0)] = 0
+    """Generation of the spec that this is about."""
+    url: Annotated[str, Meta(max_length=512)] = ""
+    """Where to send requests: the ingress, or the address inside the cluster."""
+    selector: Annotated[str, Meta(max_length=512)] = ""
+    """Labels of the engine pods, for kubectl scale and HPAs."""
+    replicas: Count = 0
+    """Engine pods that there are."""
+    ready_replicas: Count = 0
+    """Engine pods that answer."""
+    desired_replicas: Count = 0
+    """Engine pods that are wanted."""
+    model: Word = ""
+    """What clients put in "model"."""
+    resolved_revision: Word = ""
+    """Commit or version of the model that runs."""
+    hourly_cost: Money | None = None
+    """What the replicas cost together."""
+    admission_state: AdmissionState | None = None
+    """Whether requests are let in."""
+    accelerators: Annotated[
+        tuple[AcceleratorStatus, ...], Meta(max_length=16, extra_json_schema=_BY_NAME)
+    ] = ()
+    """What runs on each accelerator."""
+    conditions: Annotated[
+        tuple[Condition, ...], Meta(max_length=16, extra_json_schema=_BY_TYPE)
+    ] = ()
+    """What is so, what is not, and why."""
+    last_scaling_decision: ScalingDecision | None = None
+    """The last change of the number of replicas."""

@@ -1,0 +1,232 @@
+"""The operator's process: watches, work and election together, until SIGTERM."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from datetime import UTC, datetime
+
+import kopf
+
+from quire_operator import root_secret, web
+from quire_operator.cluster.api import ClusterApi
+from quire_operator.cluster.kinds import PODS, SERVICES
+from quire_operator.cluster.leader import Leader
+from quire_operator.cluster.store import Store
+from quire_operator.cluster.watching import Watching
+from quire_operator.errors import ApiError, OperatorError, RetryableError, SettingsError
+from quire_operator.planner.observed import pod_from
+from quire_operator.reconciling.engines import Engines
+from quire_operator.reconciling.metrics import Metrics
+from quire_operator.reconciling.queue import WorkQueue
+from quire_operator.reconciling.reconciler import Reconciler
+from quire_operator.resource.reading import InvalidResourceError, read
+from quire_operator.settings import OperatorSettings
+
+_log = logging.getLogger(__name__)
+
+
+async def run(settings: OperatorSettings) -> int:
+    """Run until SIGTERM or SIGINT; the exit status is returned."""
+    api = await ClusterApi.connect()
+    try:
+        return await _Operator(settings, api).run()
+    finally:
+        await api.close()
+
+
+class _Operator:
+    def __init__(self, settings: OperatorSettings, api: ClusterApi) -> None:
+        self._settings = settings
+        self._api = api
+        self._store = Store()
+        self._queue = WorkQueue(time.monotonic)
+        self._metrics = Metrics()
+        self._root = b""
+        may_see_nodes = not settings.watched_namespaces
+        self._watching = Watching(
+            self._store,
+            enqueue=self._queue.add,
+            namespaces=settings.watched_namespaces,
+            may_see_nodes=may_see_nodes,
+        )
+        self._engines = Engines(
+            root_secret=lambda: self._root,
+            token_epoch=settings.token_epoch,
+            poll_seconds=settings.poll_seconds,
+            clock=time.monotonic,
+        )
+        self._reconciler = Reconciler(
+            api=api,
+            store=self._store,
+            queue=self._queue,
+            engines=self._engines,
+            settings=settings.for_planner(),
+            metrics=self._metrics,
+            root_secret=lambda: self._root,
+            clock=time.monotonic,
+            now=lambda: datetime.now(UTC),
+            may_see_nodes=may_see_nodes,
+        )
+        self._leader = Leader(
+            api,
+            namespace=settings.operator_namespace,
+            name=settings.lease,
+            identity=f"{socket.gethostname()}_{os.getpid()}",
+            lease_seconds=settings.lease_seconds,
+            clock=time.monotonic,
+        )
+        self._is_synced = False
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        runner = await web.serve(
+            self._settings.http_host,
+            self._settings.http_port,
+            self._metrics,
+            is_ready=lambda: self._is_synced,
+        )
+        # made before kopf starts: at its end it cancels all tasks that were made after it
+        work = asyncio.create_task(self._work(), name="work")
+        stopped, started = asyncio.Event(), asyncio.Event()
+        watch = asyncio.create_task(self._watch(started, stopped), name="watch")
+        asked = asyncio.create_task(self._wait_for_signal(started), name="signal")
+        try:
+            done, _ = await asyncio.wait((work, watch, asked), return_when=asyncio.FIRST_COMPLETED)
+            if asked not in done:
+                for task in done:
+                    error = task.exception()
+                    # where an error of ours was raised says nothing that its message does not
+                    trace = None if isinstance(error, OperatorError) else error
+                    _log.error("%s ended: %s", task.get_name(), error or "unasked", exc_info=trace)
+                return 1
+            return 0
+        finally:
+            work.cancel()
+            asked.cancel()
+            await asyncio.gather(work, asked, return_exceptions=True)
+            await self._leader.release()
+            stopped.set()
+            await asyncio.wait((watch,), timeout=5)
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+            await self._engines.close()
+            await runner.cleanup()
+
+    async def _watch(self, started: asyncio.Event, stopped: asyncio.Event) -> None:
+        namespaces = self._settings.watched_namespaces
+        await kopf.operator(
+            registry=self._watching.registry(),
+            settings=self._watching.settings(),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            ready_flag=started,
+            stop_flag=stopped,
+        )
+
+    async def _wait_for_signal(self, started: asyncio.Event) -> None:
+        """Kopf installs handlers of its own at its start; ours come after them."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        ready = asyncio.create_task(started.wait())
+        stop = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((ready, stop), return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        await stop
+
+    async def _work(self) -> None:
+        await self._synchronize()
+        await self._leader.win()
+        self._metrics.is_leader.set(1)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._end_when_lost(), name="lease")
+            group.create_task(self._resync(), name="resync")
+            group.create_task(self._relist(), name="relist")
+            group.create_task(self._poll(), name="poll")
+            for number in range(self._settings.workers):
+                group.create_task(self._reconciler.work(), name=f"worker {number}")
+
+    async def _synchronize(self) -> None:
+        """Wait until the watches have brought all that a list has."""
+        while True:
+            try:
+                self._root = await root_secret.load_or_make(
+                    self._api, self._settings.operator_namespace, self._settings.root_secret
+                )
+                await self._watching.list_all(self._api)
+                if await self._watching.is_complete(self._api):
+                    self._is_synced = True
+                    return
+            except RetryableError as error:
+                _log.warning("waiting for the API server: %s", error)
+            except ApiError as error:
+                if error.status == 404:
+                    raise _not_installed(error, self._settings.operator_namespace) from error
+                raise
+            await asyncio.sleep(0.2)
+
+    async def _end_when_lost(self) -> None:
+        await self._leader.keep()
+        raise ApiError("this replica is the leader no more: it ends, to begin as a follower")
+
+    async def _resync(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.resync_seconds)
+            try:
+                await self._watching.list_all(self._api)
+            except ApiError as error:
+                _log.warning("the lists for a resync failed: %s", error)
+                continue
+            self._reconciler.forget_applied()
+            for key in self._store.keys(SERVICES.kind):
+                self._queue.add(key)
+
+    async def _relist(self) -> None:
+        while True:
+            await self._watching.relist_needed.wait()
+            self._watching.relist_needed.clear()
+            await asyncio.sleep(1.0)  # the repetition is still coming
+            try:
+                await self._watching.list_needed(self._api)
+            except ApiError as error:
+                _log.warning("a list after a cut watch failed: %s", error)
+                self._watching.relist_needed.set()
+
+    async def _poll(self) -> None:
+        """Ask engines for their state, one service after another over the whole interval."""
+        while True:
+            keys = self._store.keys(SERVICES.kind)
+            pause = self._settings.poll_seconds / max(len(keys), 1)
+            for key in keys:
+                await self._ask(key)
+                await asyncio.sleep(pause)
+            self._metrics.queue_length.set(len(self._queue))
+            self._engines.keep_only(set(self._store.keys(PODS.kind)))
+            if not keys:
+                await asyncio.sleep(self._settings.poll_seconds)
+
+    async def _ask(self, key: tuple[str, str]) -> None:
+        body = self._store.get(SERVICES.kind, key)
+        if body is None:
+            return
+        try:
+            service = read(body)
+        except InvalidResourceError:
+            return
+        pods = tuple(map(pod_from, self._store.parts(PODS.kind, key)))
+        if any(pod.is_ready for pod in pods):
+            await self._engines.ask(service, pods)
+            self._queue.add(key)
+
+
+def _not_installed(error: ApiError, namespace: str) -> SettingsError:
+    return SettingsError(
+        f"{error}: the cluster lacks what the operator works with; `kubectl create namespace"
+        f" {namespace}` and `kubectl apply -f manifests/crds` make it"
+    )

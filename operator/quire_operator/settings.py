@@ -1,0 +1,147 @@
+"""The operator's settings: flags of `python -m quire_operator`, or QUIRE_OPERATOR_* variables."""
+
+import argparse
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import NoReturn
+
+from quire_engine.config.fields import documentation
+from quire_operator.errors import SettingsError
+from quire_operator.planner.settings import GatewayPlace, PlannerSettings
+
+_PREFIX = "QUIRE_OPERATOR_"
+_CHOICES = {
+    "image_pull_policy": ("Always", "IfNotPresent", "Never"),
+    "log_format": ("json", "text"),
+}
+_ABOVE_ZERO = ("lease_seconds", "resync_seconds", "poll_seconds", "workers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSettings:
+    """How one operator runs."""
+
+    engine_image: str = "ghcr.io/quire/quire-engine:0.1.0"
+    """Image of new engines."""
+    cpu_engine_image: str = ""
+    """Image of new engines on accelerators without a GPU; default: the same."""
+    image_pull_policy: str = "IfNotPresent"
+    """Pull policy of engine images."""
+    namespaces: str = ""
+    """Namespaces to work in, with commas between; default: all. Then nodes are not looked at."""
+    operator_namespace: str = "quire-system"
+    """Namespace that the operator runs in: of its Lease and its root secret."""
+    gateway_namespace: str = ""
+    """Namespace of the gateway's pods; default: there is no gateway, and requests go to engines."""
+    gateway_port: int = 8080
+    """Port of the gateway's pods."""
+    monitoring_namespace: str = "monitoring"
+    """Namespace of Prometheus, which may read the engines' metrics."""
+    cluster_domain: str = "cluster.local"
+    """Ending of the cluster's names."""
+    root_secret: str = "quire-root"  # noqa: S105 - the name of an object
+    """Secret with the root that internal tokens are made from; made if there is none."""
+    lease: str = "quire-operator"
+    """Lease that the replicas of the operator elect a leader by."""
+    lease_seconds: float = 15.0
+    """How long a leader that is gone keeps the others waiting."""
+    resync_seconds: float = 300.0
+    """How often everything is looked at anew, whatever was or was not heard."""
+    poll_seconds: float = 15.0
+    """How often engines are asked for their state."""
+    workers: int = 8
+    """Services that are worked on at the same time."""
+    http_host: str = "0.0.0.0"  # noqa: S104 - probes and Prometheus come from outside the pod
+    """Address of health and metrics."""
+    http_port: int = 8081
+    """Port of /healthz, /readyz and /metrics."""
+    token_epoch: int = 0
+    """Epoch of the internal tokens; raise it to rotate them."""
+    log_format: str = "json"
+    """json, or text for people."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would fail later, or never be noticed."""
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                self._refuse(name, f"one of {', '.join(choices)}")
+        for name in _ABOVE_ZERO:
+            if not 0 < getattr(self, name) < math.inf:
+                self._refuse(name, "a number above 0")
+        for name in ("gateway_port", "http_port"):
+            if not 1 <= getattr(self, name) <= 65535:
+                self._refuse(name, "a port, 1 to 65535")
+        if self.token_epoch < 0:
+            self._refuse("token_epoch", "0 or more")
+
+    def _refuse(self, name: str, wanted: str) -> NoReturn:
+        flag = name.replace("_", "-")
+        raise SettingsError(f"--{flag} is {getattr(self, name)!r}: it takes {wanted}")
+
+    @property
+    def watched_namespaces(self) -> tuple[str, ...]:
+        """Namespaces to work in; none stands for all."""
+        return tuple(name.strip() for name in self.namespaces.split(",") if name.strip())
+
+    def for_planner(self) -> PlannerSettings:
+        """What planning needs of them."""
+        gateway = None
+        if self.gateway_namespace:
+            selector = (("serving.quire.dev/role", "gateway"),)
+            gateway = GatewayPlace(
+                namespace=self.gateway_namespace, selector=selector, port=self.gateway_port
+            )
+        return PlannerSettings(
+            engine_image=self.engine_image,
+            cpu_engine_image=self.cpu_engine_image or None,
+            image_pull_policy=self.image_pull_policy,
+            operator_namespace=self.operator_namespace,
+            gateway=gateway,
+            cluster_domain=self.cluster_domain,
+            monitoring_namespace=self.monitoring_namespace,
+            token_epoch=self.token_epoch,
+        )
+
+
+def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> OperatorSettings:
+    """Settings from flags and variables; flags win.
+
+    Raises
+    ------
+    SettingsError
+        A value is malformed or out of its range, or a variable is unknown.
+    """
+    variables = os.environ if environment is None else environment
+    texts = documentation(OperatorSettings)
+    parser = argparse.ArgumentParser(
+        prog="python -m quire_operator",
+        description="Watch InferenceServices and run them until SIGTERM.",
+    )
+    known = {one.name: one for one in fields(OperatorSettings)}
+    for name in variables:
+        if name.startswith(_PREFIX) and name.removeprefix(_PREFIX).lower() not in known:
+            raise SettingsError(f"unknown variable {name}: see --help for those there are")
+    for name, one in known.items():
+        given = variables.get(_PREFIX + name.upper())
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(
+            flag,
+            type=type(one.default),
+            default=one.default if given is None else _read(name, given, type(one.default)),
+            help=(texts[name] + _default(one.default)).replace("%", "%%"),
+        )
+    return OperatorSettings(**vars(parser.parse_args(argv)))
+
+
+def _default(value: object) -> str:
+    """The default as --help says it; of an empty text the setting's own says what it stands for."""
+    return "" if value == "" else f" Default: {value}."
+
+
+def _read(name: str, text: str, kind: type) -> object:
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise SettingsError(f"{_PREFIX}{name.upper()} is {text!r}, not {kind.__name__}") from error

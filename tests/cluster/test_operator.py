@@ -1,0 +1,291 @@
+"""The operator against a real API server and its controllers; there are no nodes."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from quire_operator import rbac
+from tests.api.servers import wait_until
+from tests.cluster.operators import LEASE, SYSTEM, RunningOperator, install, uninstall
+from tests.cluster.services import Body, apply, service
+
+FIXED = {"replicas": 2, "scaling": {"mode": "External"}}
+PATHS = {
+    "deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "service": "/api/v1/namespaces/{}/services",
+    "configmap": "/api/v1/namespaces/{}/configmaps",
+    "qis": "/apis/serving.quire.dev/v1alpha1/namespaces/{}/inferenceservices",
+    "event": "/api/v1/namespaces/{}/events",
+}
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(api_cluster: Cluster) -> Iterator[Path]:
+    yield install(api_cluster)
+    uninstall(api_cluster)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "operator.log"
+
+
+@pytest.fixture
+def namespace(api_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own."""
+    name = request.node.name.replace("_", "-")[:40].strip("-")
+    api_cluster.api.call("create", "namespace", name)
+    yield name
+    api_cluster.api.call("delete", "namespace", name, "--timeout=120s", "--ignore-not-found")
+
+
+@pytest.fixture
+def operator(kubeconfig: Path, log: Path) -> Iterator[RunningOperator]:
+    with RunningOperator(kubeconfig, log, "--lease-seconds=3", "--engine-image=engine:1") as one:
+        yield one
+
+
+def get(cluster: Cluster, kind: str, namespace: str, name: str) -> Any:
+    return cluster.api.get(f"{PATHS[kind].format(namespace)}/{name}")
+
+
+def make(cluster: Cluster, namespace: str, name: str = "chat", **spec: Any) -> None:
+    answer = apply(cluster, service(name, namespace, **(FIXED | spec)))
+    assert answer.returncode == 0, answer.stderr
+
+
+def wait_for_status(cluster: Cluster, namespace: str, name: str = "chat") -> Body:
+    """The service, once the operator has said all about its newest spec."""
+
+    def is_said() -> bool:
+        body = get(cluster, "qis", namespace, name) or {}
+        said = body.get("status", {}).get("observedGeneration", 0)
+        return bool(said == body.get("metadata", {}).get("generation"))
+
+    wait_until(is_said, seconds=90)
+    found: Body = get(cluster, "qis", namespace, name)
+    return found
+
+
+def test_a_service_becomes_objects_and_its_status_tells_of_them(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    make(api_cluster, namespace)
+    body = wait_for_status(api_cluster, namespace)
+    deployment = get(api_cluster, "deployment", namespace, "chat-l4")
+
+    assert deployment["spec"]["replicas"] == 2
+    assert deployment["metadata"]["ownerReferences"][0]["uid"] == body["metadata"]["uid"]
+    conditions = {one["type"]: one["status"] for one in body["status"]["conditions"]}
+    assert len(conditions) == 8
+    assert conditions["Ready"] == "False"
+    assert body["status"]["url"] == f"http://chat.{namespace}.svc.cluster.local/v1"
+    # kopf is a guest: it leaves nothing behind on what it watches
+    assert "finalizers" not in body["metadata"]
+    assert not any("kopf" in name for name in body["metadata"].get("annotations", {}))
+    events = api_cluster.api.get(PATHS["event"].format(namespace))["items"]
+    reasons = {
+        one["reason"] for one in events if one["involvedObject"]["kind"] == "InferenceService"
+    }
+    assert "NoReplicaReady" in reasons
+
+
+def test_what_somebody_changes_or_deletes_is_put_right(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    make(api_cluster, namespace)
+    wait_for_status(api_cluster, namespace)
+    here = f"--namespace={namespace}"
+    api_cluster.api.call("scale", "deployment/chat-l4", "--replicas=7", here)
+    api_cluster.api.call("delete", "service/chat-engines", here)
+    api_cluster.api.call(
+        "patch", "configmap/chat-live", here, "--type=merge", '-p={"data":{"config.json":"{}"}}'
+    )
+
+    def is_right() -> bool:
+        replicas = get(api_cluster, "deployment", namespace, "chat-l4")["spec"]["replicas"]
+        live = get(api_cluster, "configmap", namespace, "chat-live")["data"]["config.json"]
+        found = get(api_cluster, "service", namespace, "chat-engines")
+        return replicas == 2 and live != "{}" and found is not None
+
+    wait_until(is_right, seconds=60)
+
+
+def test_what_is_not_wanted_any_more_goes_and_what_others_made_stays(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    two = [
+        {"name": "l4", "products": ["NVIDIA-L4"]},
+        {"name": "t4", "products": ["Tesla-T4"]},
+    ]
+    make(api_cluster, namespace, accelerators=two)
+    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-t4") is not None, seconds=60)
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "foreign",
+            "namespace": namespace,
+            "labels": {
+                "serving.quire.dev/service": "chat",
+                "app.kubernetes.io/managed-by": "quire-operator",
+            },
+        },
+    }
+    api_cluster.api.apply(foreign)
+    make(api_cluster, namespace)
+
+    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-t4") is None, seconds=60)
+    assert get(api_cluster, "deployment", namespace, "chat-l4") is not None
+    assert get(api_cluster, "configmap", namespace, "foreign") is not None
+
+
+def test_deleting_works_with_the_operator_stopped(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    make(api_cluster, namespace)
+    wait_for_status(api_cluster, namespace)
+    assert operator.stop() == 0
+
+    here = f"--namespace={namespace}"
+    api_cluster.api.call("delete", "qis/chat", here, "--timeout=30s")
+    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-l4") is None, seconds=90)
+    make(api_cluster, namespace)
+    api_cluster.api.call("delete", "namespace", namespace, "--timeout=60s")
+
+
+def test_a_cluster_without_its_namespace_ends_it_with_what_to_do(
+    api_cluster: Cluster, log: Path
+) -> None:
+    operator = RunningOperator(
+        api_cluster.kubeconfig, log, "--operator-namespace=nowhere", "--log-format=text"
+    )
+    try:
+        assert operator.process.wait(timeout=120) == 1
+    finally:
+        operator.kill()
+
+    assert "`kubectl create namespace nowhere`" in log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+def test_two_operators_act_as_one_and_the_second_goes_on_when_the_first_is_killed(
+    api_cluster: Cluster, operator: RunningOperator, kubeconfig: Path, log: Path, namespace: str
+) -> None:
+    wait_until(lambda: operator.metric("quire_operator_is_leader") == 1, seconds=60)
+    other_log = log.with_name("other.log")
+    with RunningOperator(kubeconfig, other_log, "--lease-seconds=3") as other:
+        make(api_cluster, namespace)
+        wait_for_status(api_cluster, namespace)
+        assert other.metric("quire_operator_is_leader") == 0
+        assert other.metric("quire_operator_writes_total") == 0
+
+        operator.kill()
+        wait_until(lambda: other.metric("quire_operator_is_leader") == 1, seconds=60)
+        make(api_cluster, namespace, replicas=5)
+        body = wait_for_status(api_cluster, namespace)
+        assert body["status"]["desiredReplicas"] == 5
+
+
+def test_an_upgrade_and_a_restart_of_the_operator_restart_no_engine(
+    api_cluster: Cluster, operator: RunningOperator, kubeconfig: Path, log: Path, namespace: str
+) -> None:
+    make(api_cluster, namespace)
+    wait_for_status(api_cluster, namespace)
+    before = get(api_cluster, "deployment", namespace, "chat-l4")
+    assert operator.stop() == 0
+    with RunningOperator(kubeconfig, log, "--lease-seconds=3", "--engine-image=engine:2") as newer:
+        wait_until(lambda: newer.metric("quire_operator_is_leader") == 1, seconds=60)
+        make(api_cluster, namespace, memoryPressure={"admission": 90})
+        wait_for_status(api_cluster, namespace)
+        after = get(api_cluster, "deployment", namespace, "chat-l4")
+
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+
+
+def test_when_nothing_changes_nothing_is_written(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    make(api_cluster, namespace)
+    wait_for_status(api_cluster, namespace)
+    looks, writes = "quire_operator_reconcile_seconds_count", "quire_operator_writes_total"
+
+    def is_quiet() -> bool:
+        """Looked at again without a write: the look is provoked by something that is kept."""
+        before = operator.metric(looks), operator.metric(writes)
+        stamp = f"touched={before[0]}"
+        api_cluster.api.call(
+            "annotate", "--overwrite", "qis/chat", f"--namespace={namespace}", stamp
+        )
+        wait_until(lambda: operator.metric(looks) > before[0], seconds=60)
+        return operator.metric(writes) == before[1]
+
+    wait_until(is_quiet, seconds=90)
+    versions = _versions(api_cluster, namespace)
+    assert is_quiet()
+    assert _versions(api_cluster, namespace) == versions
+
+
+def _versions(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """Versions of all that the operator makes."""
+    kinds = "deployments,services,configmaps,secrets,networkpolicies,poddisruptionbudgets"
+    selector = "app.kubernetes.io/managed-by=quire-operator"
+    text = cluster.api.call("get", kinds, f"--namespace={namespace}", "-l", selector, "-o", "json")
+    return {
+        f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["resourceVersion"]
+        for one in json.loads(text)["items"]
+    }
+
+
+def test_its_rights_are_those_that_are_listed_and_no_others(
+    api_cluster: Cluster, kubeconfig: Path
+) -> None:
+    def may(verb: str, resource: str, *more: str) -> bool:
+        flag = f"--kubeconfig={kubeconfig}"
+        return api_cluster.api.run(flag, "auth", "can-i", verb, resource, *more).returncode == 0
+
+    for rule in rbac.rules() + rbac.node_rules():
+        for resource in rule["resources"]:
+            group = rule["apiGroups"][0]
+            name, _, part = resource.partition("/")
+            full = f"{name}.{group}" if group else name
+            more = (f"--subresource={part}",) if part else ()
+            assert all(may(verb, full, *more) for verb in rule["verbs"]), rule
+    for verb, resource in (
+        ("create", "pods"),
+        ("delete", "inferenceservices.serving.quire.dev"),
+        ("update", "inferenceservices.serving.quire.dev"),
+        ("create", "clusterroles.rbac.authorization.k8s.io"),
+        ("patch", "nodes"),
+        ("deletecollection", "deployments.apps"),
+        ("*", "*"),
+    ):
+        assert not may(verb, resource), (verb, resource)
+    assert may("update", f"leases.coordination.k8s.io/{LEASE}", f"--namespace={SYSTEM}")
+    assert not may("update", "leases.coordination.k8s.io/other", f"--namespace={SYSTEM}")
+
+
+def test_in_single_namespaces_it_needs_no_rights_elsewhere(
+    api_cluster: Cluster, kubeconfig: Path, log: Path, namespace: str
+) -> None:
+    outside = f"{namespace[:30]}-outside"
+    api_cluster.api.call("create", "namespace", outside)
+    api_cluster.api.call(
+        "delete", "clusterrole/quire-operator", "clusterrolebinding/quire-operator"
+    )
+    try:
+        restricted = install(api_cluster, watched=[namespace])
+        with RunningOperator(restricted, log, f"--namespaces={namespace}") as operator:
+            wait_until(lambda: operator.metric("quire_operator_is_leader") == 1, seconds=60)
+            make(api_cluster, outside)
+            make(api_cluster, namespace)
+            wait_for_status(api_cluster, namespace)
+            assert "status" not in get(api_cluster, "qis", outside, "chat")
+    finally:
+        install(api_cluster)
+        api_cluster.api.call("delete", "namespace", outside, "--timeout=120s")

@@ -1,0 +1,222 @@
+"""The CUDA executor against plain float32 attention, and against itself run in other ways.
+
+A sampled token may differ from the reference's only where the two logits are closer than bf16's
+rounding moves them: each of a layer's two residual sums rounds by up to eps of its size.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from quire_engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from quire_engine.core.engine import EngineCore
+from quire_engine.errors import CapacityError
+from quire_engine.execution.base import Batch, Chunks, StartedRow
+from quire_engine.execution.cuda.executor import CudaExecutor
+from quire_engine.execution.cuda.weights import FileWeights
+from quire_engine.protocol.messages import AddRequest, ModelFacts
+from quire_engine.protocol.sampling import SamplingParams
+from tests.unit.execution.cuda_cases import RandomSource, reference_logits, tiny_spec
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+NUM_LAYERS = 4
+TOLERANCE = 2 * NUM_LAYERS * 2.0**-8
+"""Of the largest logit."""
+CONFIG = EngineConfig(
+    cache=CacheConfig(max_num_blocks=600),
+    scheduler=SchedulerConfig(max_num_seqs=40, max_num_batched_tokens=512),
+)
+GREEDY = SamplingParams(max_tokens=100, temperature=0.0)
+MODELS = {
+    "smollm2": {"hidden_size": 576, "intermediate_size": 1536, "num_heads": 9, "num_kv_heads": 3},
+    "qwen3": {
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_heads": 16,
+        "num_kv_heads": 8,
+        "head_dim": 128,
+    },
+    "llama3": {
+        "hidden_size": 512,
+        "intermediate_size": 1024,
+        "num_heads": 8,
+        "num_kv_heads": 2,
+        "head_dim": 128,
+        "ties_embeddings": False,
+        "vocab_size": 5003,
+    },
+}
+
+
+def source_of(model: str) -> RandomSource:
+    spec = tiny_spec(context_length=1024, num_layers=NUM_LAYERS, **MODELS[model])
+    return RandomSource(spec, has_head_norms=model == "qwen3").rounded(torch.bfloat16)
+
+
+def start_executor(
+    source: RandomSource, config: EngineConfig = CONFIG
+) -> tuple[CudaExecutor, ModelFacts]:
+    executor = CudaExecutor(config, FileWeights(source))
+    executor.load(lambda _stage, _fraction: None)
+    return executor, executor.allocate_cache()
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def model(request: pytest.FixtureRequest) -> Iterator[tuple[RandomSource, CudaExecutor]]:
+    source = source_of(request.param)
+    executor, _ = start_executor(source)
+    yield source, executor
+    executor.close()
+
+
+def check_greedy(source: RandomSource, texts: list[list[int]], outputs: list[list[int]]) -> None:
+    """Each token is the reference's, or within rounding of it; nine in ten are the very same."""
+    num_same = 0
+    for text, output in zip(texts, outputs, strict=True):
+        logits = reference_logits(source, text + output)[len(text) - 1 : -1]
+        tokens = torch.tensor(output)
+        chosen = logits.gather(1, tokens[:, None]).squeeze(1)
+        short = (logits.amax(-1) - chosen) / logits.abs().amax(-1)
+        assert short.max() <= TOLERANCE, f"{short.max():.4f} of {TOLERANCE:.4f}"
+        num_same += int((logits.argmax(-1) == tokens).sum())
+    assert num_same >= 0.9 * sum(map(len, outputs))
+
+
+def prompts(lengths: list[int], vocab_size: int) -> list[list[int]]:
+    rng = random.Random(1)
+    return [[rng.randrange(vocab_size) for _ in range(length)] for length in lengths]
+
+
+def prefill(texts: list[list[int]], sampling: SamplingParams = GREEDY) -> Batch:
+    """All prompts whole, in one step; row i has its own 24 blocks."""
+    rows = list(range(len(texts)))
+    started = [
+        StartedRow(i, text, list(range(1 + 24 * i, 25 + 24 * i)), sampling, len(text), 5 + i)
+        for i, text in enumerate(texts)
+    ]
+    lengths = [len(text) for text in texts]
+    chunks = Chunks(rows, [0] * len(rows), lengths, [True] * len(rows), 0)
+    return Batch(started=started, chunks=chunks, total_tokens=sum(lengths))
+
+
+def decode(starts: list[int]) -> Batch:
+    count = len(starts)
+    chunks = Chunks(list(range(count)), starts, [1] * count, [True] * count, count)
+    return Batch(chunks=chunks, total_tokens=count)
+
+
+LENGTHS = [5, 64, 131, 17, 200, 1, 33]
+
+
+def generate(
+    executor: CudaExecutor, texts: list[list[int]], count: int, sampling: SamplingParams = GREEDY
+) -> list[list[int]]:
+    steps = [executor.run(prefill(texts, sampling)).token_ids]
+    steps += [
+        executor.run(decode([len(text) + step for text in texts])).token_ids
+        for step in range(count - 1)
+    ]
+    return [list(column) for column in zip(*steps, strict=True)]
+
+
+def test_greedy_is_the_references(model: tuple[RandomSource, CudaExecutor]) -> None:
+    source, executor = model
+    texts = prompts(LENGTHS, source.spec.vocab_size)
+    check_greedy(source, texts, generate(executor, texts, 12))
+
+
+def test_graphs_change_no_token(
+    model: tuple[RandomSource, CudaExecutor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, executor = model
+    texts = prompts(LENGTHS, source.spec.vocab_size)
+    sampling = SamplingParams(max_tokens=100, temperature=0.8, top_k=30, top_p=0.9)
+    eager, _ = start_executor(source)
+    without = eager._allocated().graphs
+    without._graphs = {False: {}, True: {}}
+    monkeypatch.setattr(without, "capture_next", lambda: False)
+    for how in (GREEDY, sampling):
+        executor._allocated().graphs._capture(8, truncates=how is sampling)
+        assert generate(executor, texts, 20, how) == generate(eager, texts, 20, how)
+    assert without.num_captured == 0
+    eager.close()
+
+
+def test_two_steps_in_flight_change_no_token(model: tuple[RandomSource, CudaExecutor]) -> None:
+    source, executor = model
+    texts = prompts(LENGTHS, source.spec.vocab_size)
+    expected = generate(executor, texts, 10)
+    executor.submit(prefill(texts))
+    steps = []
+    for step in range(9):
+        executor.submit(decode([len(text) + step for text in texts]))
+        steps.append(executor.collect().token_ids)
+    steps.append(executor.collect().token_ids)
+    assert [list(column) for column in zip(*steps, strict=True)] == expected
+
+
+def test_a_graph_that_is_missing_is_captured_between_steps(
+    model: tuple[RandomSource, CudaExecutor],
+) -> None:
+    source, executor = model
+    graphs = executor._allocated().graphs
+    texts = prompts([20] * 20, source.spec.vocab_size)
+    graphs._graphs[False].pop(24, None)
+    output = generate(executor, texts, 6)
+    assert 24 in graphs._graphs[False]
+    check_greedy(source, texts, output)
+
+
+@pytest.mark.parametrize("num_blocks", [600, 70])
+def test_the_engine_with_prefix_hits_chunks_and_preemptions(num_blocks: int) -> None:
+    source = source_of("llama3")
+    config = replace(CONFIG, cache=CacheConfig(max_num_blocks=num_blocks))
+    executor, facts = start_executor(source, config)
+    core = EngineCore(config, executor, facts, random_source=random.Random(3))
+    rng = random.Random(num_blocks)
+    shared = prompts([150], 5003)[0]
+    texts = []
+    for index in range(60):
+        own = [rng.randrange(5003) for _ in range(rng.randint(1, 250))]
+        texts.append(shared[: rng.choice([0, 64, 150])] + own)
+        request = AddRequest(
+            client_id="c",
+            request_id=str(index),
+            prompt_token_ids=texts[-1],
+            sampling=SamplingParams(max_tokens=rng.randint(1, 60), temperature=0.0),
+        )
+        assert core.add(request, 0.0) is None
+    outputs: dict[str, list[int]] = {str(index): [] for index in range(60)}
+    now = 0.0
+    while core.has_work():
+        now += 0.01
+        for _, delta in core.step(now):
+            assert delta.error is None
+            outputs[delta.request_id] += delta.token_ids
+        core.check_invariants()
+    executor.close()
+    check_greedy(source, texts, list(outputs.values()))
+
+
+def test_more_blocks_than_fit_are_refused() -> None:
+    config = replace(CONFIG, cache=CacheConfig(max_num_blocks=1 << 30))
+    with pytest.raises(CapacityError, match=r"do not fit: of \d+\.\d GiB, .* fit; lower max_num"):
+        start_executor(source_of("llama3"), config)
+
+
+def test_the_cache_takes_what_the_profile_leaves() -> None:
+    config = replace(CONFIG, cache=CacheConfig(gpu_memory_utilization=0.5))
+    executor, facts = start_executor(source_of("llama3"), config)
+    free, total = torch.cuda.mem_get_info()
+    assert 0.4 * total <= total - free <= 0.51 * total
+    assert facts.num_blocks > 1024 // 16
+    executor.close()

@@ -1,0 +1,214 @@
+"""What is said of a service: the truth, in words, once."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import convert
+
+from quire_engine.protocol.state import EngineState
+from quire_operator.planner.observed import Observed, Pod, pod_from
+from quire_operator.planner.plan import Plan, plan
+from quire_operator.resource.status import CONDITION_TYPES
+from tests.unit.control.builders import CPU, H100, L4, NOW, SETTINGS, Cluster, external, service
+
+BODY: dict[str, Any] = {
+    "metadata": {
+        "name": "chat-l4-1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"serving.quire.dev/accelerator": "l4", "pod-template-hash": "a"},
+    },
+    "spec": {"nodeName": "n1"},
+    "status": {"conditions": [{"type": "PodScheduled", "status": "True"}]},
+}
+
+
+def said(made: Plan, kind: str) -> tuple[str, str, str]:
+    found = next(one for one in made.status.conditions if one.type == kind)
+    return found.status, found.reason, found.message
+
+
+def planned(*pods: Pod, **observed: Any) -> Plan:
+    seen = Observed(service=service(L4, **external(1)), pods=pods, root_secret=b"s" * 32)
+    return plan(replace(seen, **observed), SETTINGS, NOW)
+
+
+def failing(waiting: dict[str, str] | None = None, ended: dict[str, Any] | None = None) -> Pod:
+    container: dict[str, Any] = {"image": "engine:1", "restartCount": 4, "state": {}}
+    if waiting:
+        container["state"] = {"waiting": waiting}
+    if ended:
+        container["lastState"] = {"terminated": ended}
+    status = BODY["status"] | {"containerStatuses": [container]}
+    return pod_from(BODY | {"status": status})
+
+
+def test_all_conditions_are_there_from_the_first_visit_on() -> None:
+    made = planned()
+
+    assert tuple(one.type for one in made.status.conditions) == CONDITION_TYPES
+    assert said(made, "Ready")[:2] == ("False", "NoReplicaReady")
+
+
+def test_a_settled_service_is_ready() -> None:
+    cluster = Cluster(service(L4, **external(2)), {"l4": 2})
+    cluster.settle()
+    made = cluster.plan()
+
+    assert said(made, "Ready") == ("True", "AllReady", "all 2 replicas are ready")
+    assert said(made, "Progressing")[0] == "False"
+    assert said(made, "Degraded")[0] == "False"
+    assert made.status.admission_state == "Open"
+    assert made.status.hourly_cost == "1.60"
+
+
+def test_no_node_is_said_with_the_schedulers_words_and_the_products() -> None:
+    cluster = Cluster(service(L4, **external(2)), {"l4": 1})
+    cluster.settle()
+    status, reason, message = said(cluster.plan(), "GPUsAvailable")
+
+    assert (status, reason) == ("False", "NoGPUNode")
+    assert "0/3 nodes are available: 3 Insufficient nvidia.com/gpu." in message
+    assert "NVIDIA-L4" in message
+
+
+def test_a_pod_that_needs_no_gpu_waits_for_a_node_and_not_for_a_gpu() -> None:
+    cluster = Cluster(service(CPU, **external(1)), {})
+    cluster.settle()
+
+    assert said(cluster.plan(), "GPUsAvailable")[:2] == ("False", "NoNode")
+
+
+def test_nobody_is_told_that_a_service_scales_while_nothing_scales_it() -> None:
+    made = Cluster(service(L4), {}).plan()
+    assert said(made, "ScalingActive")[:2] == ("False", "FixedReplicas")
+
+
+def test_background_is_refused_once_all_engines_have_promised_so_much() -> None:
+    cluster = Cluster(service(L4, **external(1), memoryPressure={"background": 30}), {"l4": 1})
+    cluster.settle()
+    pod = cluster.pods[0].name
+    full = plan(replace(cluster.observe(), engines={pod: engine(100)}), SETTINGS, NOW)
+
+    assert full.status.admission_state == "BackgroundRefused"  # 300 of 1000 are reserved
+    assert cluster.plan().status.admission_state == "Open"
+
+
+@pytest.mark.parametrize(
+    ("waiting", "ended", "reason", "words"),
+    [
+        (
+            {"reason": "ImagePullBackOff", "message": "not found"},
+            None,
+            "ImagePullFailed",
+            "chat-l4-1 cannot pull engine:1: not found",
+        ),
+        (
+            {"reason": "CreateContainerConfigError", "message": 'secret "hf" not found'},
+            None,
+            "ContainerConfigInvalid",
+            'secret "hf" not found',
+        ),
+        (
+            {"reason": "CrashLoopBackOff", "message": "back-off"},
+            {"reason": "Error", "exitCode": 2, "message": "x\nquire: error: no such model\n"},
+            "EngineFailed",
+            "chat-l4-1 ended with status 2, 4 restarts: no such model",
+        ),
+        (
+            None,
+            {"reason": "OOMKilled", "exitCode": 137},
+            "OutOfMemory",
+            "was killed for memory",
+        ),
+    ],
+)
+def test_why_a_pod_does_not_run(
+    waiting: dict[str, str] | None, ended: dict[str, Any] | None, reason: str, words: str
+) -> None:
+    made = planned(failing(waiting, ended))
+
+    assert said(made, "Degraded")[:2] == ("True", reason)
+    assert words in said(made, "Degraded")[2]
+    assert said(made, "Ready")[:2] == ("False", reason)
+
+
+def test_a_pod_that_crashed_once_and_is_ready_again_is_no_trouble() -> None:
+    pod = replace(failing(None, {"reason": "Error", "exitCode": 1}), is_ready=True)
+    assert said(planned(pod), "Degraded")[0] == "False"
+
+
+def test_what_needs_other_objects_is_a_condition() -> None:
+    assert said(planned(missing_secrets=("hf",)), "Degraded") == (
+        "True",
+        "SecretMissing",
+        "there is no Secret hf in this namespace: create it",
+    )
+    taken = planned(name_owner="models/older")
+    assert said(taken, "Degraded")[1] == "NameTaken"
+    assert not any(one["metadata"]["name"] == "chat-routing" for one in taken.objects)
+
+
+def test_times_of_transition_are_kept_and_nothing_is_said_twice() -> None:
+    cluster = Cluster(service(L4, **external(1)), {"l4": 1})
+    first = cluster.apply()
+    assert [(event.kind, event.reason) for event in first.events] == [
+        ("Warning", "NoReplicaReady"),
+        ("Normal", "WaitingForReplicas"),
+    ]
+    cluster.settle()
+    cluster.wait(60)
+
+    again = cluster.plan()
+    assert again.events == ()
+    assert again.status == cluster.service.status
+
+
+def test_figures_are_rounded_so_that_they_are_rarely_written() -> None:
+    cluster = Cluster(service(L4, H100, **external(1)), {"l4": 1})
+    cluster.settle()
+    pod = cluster.pods[0].name
+    made = [
+        plan(replace(cluster.observe(), engines={pod: engine(held)}), SETTINGS, NOW)
+        for held in (98, 101)
+    ]
+
+    assert made[0].status == made[1].status
+    assert made[0].status.accelerators[0].blocks_held_percent == 10
+    assert made[0].status.resolved_revision == "abc"
+    assert said(made[0], "MetricsFresh")[0] == "True"
+    assert said(cluster.plan(), "MetricsFresh")[:2] == ("False", "Stale")
+
+
+def engine(held: int) -> EngineState:
+    blocks = {"total": 1000, "held": held, "free": 0, "cached": 0, "reserved": 300, "queued": 0}
+    log = {"first_number": 0, "next_number": 0}
+    return convert(
+        {
+            "schema_version": 1,
+            "sequence": 1,
+            "age_seconds": 0.0,
+            "model_id": "m",
+            "config_hash": "h",
+            "is_ready": True,
+            "is_draining": False,
+            "tokens_per_block": 16,
+            "max_model_len": 4096,
+            "blocks": blocks,
+            "num_overshoot_blocks": 0,
+            "sequences": {"running": 0, "waiting": 0, "slots": 8},
+            "pressure": None,
+            "thresholds": None,
+            "output_lengths": None,
+            "step_time": None,
+            "z": None,
+            "gateways": {},
+            "prefix_chunks": log,
+            "num_filled_tokens": 0,
+            "num_preemptions": 0,
+            "num_recomputed_tokens": 0,
+            "num_core_restarts": 0,
+            "model_revision": "abc",
+        },
+        EngineState,
+    )

@@ -1,0 +1,112 @@
+"""The objects beside the pods: ways in, who may pass, what gateways are told."""
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+from quire_engine.protocol.internal_token import internal_token
+from quire_operator.planner.observed import Observed
+from quire_operator.planner.plan import plan
+from quire_operator.planner.settings import GatewayPlace, PlannerSettings
+from tests.unit.control.builders import L4, NOW, SETTINGS, external, service
+
+GATEWAY = GatewayPlace(namespace="quire-system", selector=(("app", "quire-gateway"),), port=8080)
+WITH_GATEWAY = replace(SETTINGS, gateway=GATEWAY, token_epoch=3)
+SECRET = b"s" * 32
+
+
+def objects(
+    settings: PlannerSettings = WITH_GATEWAY, addresses: tuple[str, ...] = (), **spec: Any
+) -> dict[tuple[str, str], dict[str, Any]]:
+    seen = Observed(service=service(L4, **spec), root_secret=SECRET, gateway_addresses=addresses)
+    made = plan(seen, settings, NOW)
+    return {(one["kind"], one["metadata"]["name"]): one for one in made.objects}
+
+
+def test_everything_belongs_to_the_service_and_names_its_service() -> None:
+    for body in objects(**external(2)).values():
+        owner = body["metadata"]["ownerReferences"][0]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == (
+            "InferenceService",
+            "u1",
+            True,
+        )
+        assert body["metadata"]["labels"]["serving.quire.dev/service"] == "chat"
+        assert body["metadata"]["namespace"] == "models"
+        assert "finalizers" not in body["metadata"]
+
+
+def test_the_way_in_leads_to_the_gateways_pods_in_their_namespace() -> None:
+    made = objects(addresses=("10.0.0.2", "10.0.0.1", "fd00::1"))
+
+    assert "selector" not in made["Service", "chat"]["spec"]
+    four = made["EndpointSlice", "chat-gateway-ipv4"]
+    assert [one["addresses"] for one in four["endpoints"]] == [["10.0.0.1"], ["10.0.0.2"]]
+    assert four["metadata"]["labels"]["kubernetes.io/service-name"] == "chat"
+    assert made["EndpointSlice", "chat-gateway-ipv6"]["addressType"] == "IPv6"
+    assert made["Service", "chat-engines"]["spec"]["clusterIP"] == "None"
+
+
+def test_without_a_gateway_it_leads_to_the_engines() -> None:
+    made = objects(SETTINGS)
+
+    assert made["Service", "chat"]["spec"]["selector"]["serving.quire.dev/role"] == "engine"
+    assert not any(kind == "EndpointSlice" for kind, _ in made)
+
+
+def test_the_ingress_has_the_host_and_leaves_streams_alone() -> None:
+    wanted = {"host": "m.example.com", "className": "contour", "tlsSecretName": "tls"}
+    made = objects(ingress=wanted, access={"public": True})["Ingress", "chat"]
+
+    assert made["spec"]["rules"][0]["host"] == "m.example.com"
+    assert made["spec"]["tls"] == [{"hosts": ["m.example.com"], "secretName": "tls"}]
+    annotations = made["metadata"]["annotations"]
+    assert annotations["projectcontour.io/response-timeout"] == "infinity"
+    assert annotations["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
+
+
+def test_engines_take_this_epochs_token_and_the_one_before() -> None:
+    text = objects()["Secret", "chat-internal"]["data"]["tokens"]
+
+    assert base64.b64decode(text).decode().split() == [
+        internal_token(SECRET, "models", "chat", 3),
+        internal_token(SECRET, "models", "chat", 2),
+    ]
+
+
+def test_the_policy_lets_in_gateway_operator_and_monitoring_and_nobody_else() -> None:
+    made = objects()["NetworkPolicy", "chat-engines"]["spec"]
+    (way_in,) = made["ingress"]
+
+    assert made["policyTypes"] == ["Ingress", "Egress"]
+    assert [
+        peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+        for peer in way_in["from"]
+    ] == ["quire-system", "quire-system", "monitoring"]
+    assert way_in["from"][0]["podSelector"] == {"matchLabels": {"app": "quire-gateway"}}
+    ports = {port["port"] for rule in made["egress"] for port in rule["ports"]}
+    assert ports == {53, 443}
+
+
+def test_one_engine_alone_does_not_keep_its_node_from_being_drained() -> None:
+    assert ("PodDisruptionBudget", "chat-engines") not in objects(**external(1))
+    budget = objects(**external(2))["PodDisruptionBudget", "chat-engines"]["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_gateways_are_told_what_they_need_and_no_secret() -> None:
+    made = objects(
+        model={"source": "hf://a/b", "name": "m", "aliases": ["n"]},
+        access={"apiKeysSecretRef": {"name": "keys"}},
+        scaling={"slo": {"timeToFirstToken": "2s"}},
+    )["ConfigMap", "chat-routing"]
+    document = json.loads(made["data"]["routing.json"])
+
+    assert made["metadata"]["labels"]["serving.quire.dev/role"] == "routing"
+    assert document["schema_version"] == 1
+    assert document["model_names"] == ["m", "n"]
+    assert document["thresholds"]["slo_time_to_first_token_seconds"] == 2.0
+    assert document["api_keys_secret"] == "keys"
+    assert internal_token(SECRET, "models", "chat", 3) not in json.dumps(made)
