@@ -194,6 +194,6 @@ def is_alive(pid: int) -> bool:
     """Whether a process exists and has not ended."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between open and read
         return False
     return status not in "ZX"

@@ -1,5 +1,6 @@
 """Estimates by the length of prompts, each leaning on the one for all."""
 
+import itertools
 import random
 
 import pytest
@@ -54,8 +55,9 @@ def test_every_class_has_a_curve_that_falls(outcomes: list[tuple[int, int]]) -> 
     for num_prompt_tokens in (1, 90, 1500, 9000):
         curve = lengths.curve(num_prompt_tokens)
         values = [curve.longer_than(num_tokens) for num_tokens in (0, 3, 30, 300, 3000, 30_000)]
-        assert values == sorted(values, reverse=True)
-        assert 0.0 < values[-1] <= values[0] <= 1.0
+        # at the border of two buckets the same probability is rounded twice
+        assert all(b <= a * (1 + 1e-12) for a, b in itertools.pairwise(values))
+        assert 0.0 < min(values) <= max(values) <= 1.0 + 1e-12
 
 
 def test_classes_fade_as_others_are_served() -> None:
