@@ -1,1 +1,1 @@
-"""quire's gateway: many engines behind one URL. Its parts arrive with the gateway issue."""
+"""quire's gateway: many engines behind one URL."""

@@ -1,0 +1,150 @@
+"""Where a request finishes soonest.
+
+    candidates    healthy, with room, first token in time, tokens as fast as promised
+    score         prompts ahead + its own uncached prompt + its tokens + what it slows others down
+    near equals   with nothing cached anywhere: by rendezvous hashing, load bounded, so that equal
+                  prefixes meet before any engine has told of them; else the less loaded of two
+
+Beyond `MANY` endpoints those with cached prefixes and a random sample are looked at.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
+
+from quire_gateway.choosing.demand import Demand
+from quire_gateway.choosing.endpoint import Endpoint
+from quire_gateway.choosing.figures import Figures
+
+Chance = Callable[[], float]
+"""A number from 0 to below 1, evenly."""
+
+MANY = 32
+"""So many take 40 microseconds."""
+NEAR_SHARE = 1.1
+"""Scores within a tenth of the best are as good: predictions are not more exact."""
+NEAR_SECONDS = 0.002
+LOAD_BOUND = 1.25
+"""By hashing no engine gets more than this times the mean load of its equals."""
+STALE_SECONDS = 3.0
+
+_MASK = (1 << 64) - 1
+
+
+def choose(
+    endpoints: Sequence[Endpoint],
+    demand: Demand,
+    hits: Mapping[int, int],
+    *,
+    now: float,
+    chance: Chance,
+    without: Collection[Endpoint] = (),
+    stale_seconds: float = STALE_SECONDS,
+) -> Endpoint | None:
+    """Choose an endpoint that can start this request now; None if none can.
+
+    Parameters
+    ----------
+    hits
+        Chunks of the prompt's start that each endpoint has, by slot.
+    without
+        Endpoints that have refused it already.
+    """
+    best, scored = inf, []
+    for endpoint in _sample(endpoints, hits, chance):
+        if endpoint in without or not endpoint.is_eligible(now, stale_seconds):
+            continue
+        figures = endpoint.figures
+        if figures is None or not has_room(figures, demand):
+            continue
+        uncached = count_uncached(demand, hits.get(endpoint.slot, 0))
+        until_first = figures.queue_seconds + uncached * figures.seconds_per_prompt_token
+        if not (figures.is_empty or is_in_time(figures, demand, until_first, now)):
+            continue
+        per_token = figures.seconds_per_output_token + figures.slow_down_seconds
+        score = until_first + demand.num_output_tokens * per_token
+        score *= endpoint.penalty(now)
+        scored.append((score, endpoint, figures.num_requests))
+        best = min(best, score)
+    limit = best * NEAR_SHARE + NEAR_SECONDS
+    near = [(endpoint, load) for score, endpoint, load in scored if score <= limit]
+    if len(near) < 2:
+        return near[0][0] if near else None
+    if demand.chunks and not hits:
+        return _by_hash(near, demand.chunks[0])
+    return _less_loaded_of_two(near, chance)
+
+
+def choose_roomiest(
+    endpoints: Sequence[Endpoint],
+    demand: Demand,
+    *,
+    now: float,
+    stale_seconds: float = STALE_SECONDS,
+) -> Endpoint | None:
+    """Choose where a big request that has waited long will find room first."""
+    able = [
+        (figures.free_blocks - demand.blocks(figures.block_size), endpoint)
+        for endpoint in endpoints
+        if endpoint.is_eligible(now, stale_seconds)
+        and (figures := endpoint.figures) is not None
+        and demand.blocks(figures.block_size) <= figures.num_blocks
+    ]
+    return max(able, key=lambda pair: pair[0])[1] if able else None
+
+
+def has_room(figures: Figures, demand: Demand) -> bool:
+    """Whether blocks and seats are there; an empty engine takes what it can hold at all."""
+    if figures.is_empty:
+        return True  # whether it can ever fit is for the engine to say: it counts the tokens
+    free = figures.free_background_blocks if demand.is_background else figures.free_blocks
+    return figures.num_free_seats >= demand.num_sequences and free >= demand.blocks(
+        figures.block_size
+    )
+
+
+def is_in_time(figures: Figures, demand: Demand, until_first_seconds: float, now: float) -> bool:
+    """Whether first token and pace would be as promised; background requests may be late."""
+    if demand.is_background:
+        return True
+    deadline = demand.deadline_seconds
+    return figures.meets_step_time and (deadline is None or now + until_first_seconds <= deadline)
+
+
+def count_uncached(demand: Demand, num_hits: int) -> float:
+    """Return how many prompt tokens have to be computed; the last one always."""
+    if not num_hits:
+        return float(demand.num_prompt_tokens)
+    share = 1.0 - num_hits / len(demand.chunks)
+    return max(share * demand.num_prompt_tokens, 1.0)
+
+
+def _sample(
+    endpoints: Sequence[Endpoint], hits: Mapping[int, int], chance: Chance
+) -> Sequence[Endpoint]:
+    if len(endpoints) <= MANY:
+        return endpoints
+    start = int(chance() * len(endpoints))
+    some = [endpoints[(start + step) % len(endpoints)] for step in range(MANY)]
+    chosen = set(some)
+    return some + [one for one in endpoints if one.slot in hits and one not in chosen]
+
+
+def _less_loaded_of_two(near: list[tuple[Endpoint, int]], chance: Chance) -> Endpoint:
+    first = int(chance() * len(near))
+    second = (first + 1 + int(chance() * (len(near) - 1))) % len(near)
+    return min(near[first], near[second], key=lambda pair: pair[1])[0]
+
+
+def _by_hash(near: list[tuple[Endpoint, int]], chunk: int) -> Endpoint:
+    """Rendezvous hashing: each prefix has its own order of the engines; full ones are passed by."""
+    bound = LOAD_BOUND * sum(load for _, load in near) / len(near) + 1.0
+    free = [endpoint for endpoint, load in near if load < bound]
+    return max(free, key=lambda endpoint: _mix(chunk, endpoint.slot))
+
+
+def _mix(chunk: int, slot: int) -> int:
+    """splitmix64 of both."""
+    mixed = (chunk ^ (slot + 1) * 0x9E3779B97F4A7C15) & _MASK
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+    return mixed ^ (mixed >> 31)

@@ -1,0 +1,147 @@
+"""One engine, as this gateway sees it: what it said last, and what it was sent since.
+
+    free room  =  room in the last state  -  cost of what we sent and the state does not include yet
+
+The state names the highest of our request counters that it includes: up to that number our own
+costs are dropped. Requests that have ended since are taken off, so that short ones do not seem to
+run until the next state comes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quire_engine.protocol.state import EngineState
+from quire_gateway.choosing.figures import Figures, OwnLoad, compute_figures
+
+SLOW_START_SECONDS = 10.0
+"""An engine that has just come is given its share little by little."""
+_SLOW_START_PENALTY = 2.0
+_FIRST_EJECTION_SECONDS = 1.0
+_LONGEST_EJECTION_SECONDS = 30.0
+_FAILURES_TO_EJECT = 2
+
+
+@dataclass(slots=True)
+class _Sent:
+    num_blocks: float
+    num_prompt_tokens: float
+    is_included: bool = False
+    """Whether the engine's state counts it."""
+
+
+class Endpoint:
+    """State, own load and health of one engine; time comes in as an argument.
+
+    Parameters
+    ----------
+    gateway
+        This gateway's name, under which engines report its counters.
+    slot
+        Its place in the prefix index.
+    """
+
+    def __init__(self, address: str, *, accelerator: str, gateway: str, slot: int) -> None:
+        self.address = address
+        self.accelerator = accelerator
+        self.slot = slot
+        self.state: EngineState | None = None
+        self.heard_at = 0.0
+        self.ready_since = 0.0
+        self.num_failures = 0
+        """One after the other, without a success between."""
+        self.ejected_until = 0.0
+        self._gateway = gateway
+        self._sent: dict[int, _Sent] = {}
+        self._num_ended = 0
+        self._ended_blocks = 0.0
+        self._figures: Figures | None = None
+
+    @property
+    def num_in_flight(self) -> int:
+        """Requests of ours that are there now."""
+        return len(self._sent)
+
+    @property
+    def own_load(self) -> OwnLoad:
+        """What the state does not include."""
+        pending = [one for one in self._sent.values() if not one.is_included]
+        return OwnLoad(
+            num_requests=len(pending),
+            num_blocks=sum(one.num_blocks for one in pending),
+            num_prompt_tokens=sum(one.num_prompt_tokens for one in pending),
+            num_ended_requests=self._num_ended,
+            num_ended_blocks=self._ended_blocks,
+        )
+
+    @property
+    def figures(self) -> Figures | None:
+        """Its figures now; None before it has said anything."""
+        if self._figures is None and self.state is not None:
+            self._figures = compute_figures(self.state, self.own_load)
+        return self._figures
+
+    def hear(self, state: EngineState, now: float) -> None:
+        """Take what it says of itself."""
+        if self.state is None or not self.state.is_ready:
+            self.ready_since = now
+        self.state = state
+        self.heard_at = now
+        highest = state.gateways.get(self._gateway, 0)
+        for counter, sent in self._sent.items():
+            sent.is_included = counter <= highest
+        self._num_ended, self._ended_blocks = 0, 0.0
+        self._figures = None
+
+    def beat(self, now: float) -> None:
+        """It lives, and nothing has changed."""
+        self.heard_at = now
+
+    def lose(self) -> None:
+        """Its state is not heard any more."""
+        self.state = None
+        self._figures = None
+
+    def send(self, counter: int, num_blocks: float, num_prompt_tokens: float) -> None:
+        """Count a request that goes there now."""
+        self._sent[counter] = _Sent(num_blocks, num_prompt_tokens)
+        self._figures = None
+
+    def end(self, counter: int) -> None:
+        """The request has ended, was refused or given up."""
+        sent = self._sent.pop(counter)
+        if sent.is_included:
+            self._num_ended += 1
+            self._ended_blocks += sent.num_blocks
+        self._figures = None
+
+    def succeed(self) -> None:
+        """It answered as it should."""
+        self.num_failures = 0
+
+    def fail(self, now: float) -> None:
+        """It did not answer, or not as it should; if that goes on, it gets nothing for a while."""
+        self.num_failures += 1
+        if self.num_failures >= _FAILURES_TO_EJECT:
+            doublings = min(self.num_failures - _FAILURES_TO_EJECT, 10)
+            seconds = min(_FIRST_EJECTION_SECONDS * 2**doublings, _LONGEST_EJECTION_SECONDS)
+            self.ejected_until = now + seconds
+            self.ready_since = self.ejected_until
+
+    def is_eligible(self, now: float, stale_seconds: float) -> bool:
+        """Whether requests may be sent there."""
+        state = self.state
+        return (
+            state is not None
+            and state.is_ready
+            and not state.is_draining
+            and now - self.heard_at < stale_seconds
+            and now >= self.ejected_until
+        )
+
+    def penalty(self, now: float) -> float:
+        """Return by what its predicted time is multiplied: above 1 while it starts slowly."""
+        begun = (now - self.ready_since) / SLOW_START_SECONDS
+        return 1.0 + _SLOW_START_PENALTY * (1.0 - begun) if begun < 1.0 else 1.0
+
+
+Eligible = Callable[[Endpoint], bool]

@@ -1,0 +1,117 @@
+"""Seconds and room of one engine, from its last state and what was sent to it since.
+
+They are computed when the state or the load changes, and not for each request: a decision reads a
+handful of numbers of each endpoint.
+"""
+
+from dataclasses import dataclass
+
+from quire_engine.profiles.step_time import StepTimeModel, count_pairs
+from quire_engine.protocol.state import EngineState
+
+_CHUNK_TOKENS = 2048
+"""A step's prompt tokens are taken to be no more than this: engines' default budgets are larger or
+unknown, and the time per token hardly changes beyond."""
+_MIN_CHUNK_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLoad:
+    """What this gateway sent to an engine and the engine's state does not include yet."""
+
+    num_requests: int = 0
+    num_blocks: float = 0.0
+    num_prompt_tokens: float = 0.0
+    num_ended_requests: int = 0
+    """Of those that the state includes, how many have ended since."""
+    num_ended_blocks: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What decisions need to know of an engine."""
+
+    block_size: int
+    num_blocks: int
+    is_empty: bool
+    free_blocks: float
+    """Below the ceiling of interactive requests."""
+    free_background_blocks: float
+    num_free_seats: int
+    num_requests: int
+    """In the engine and on the way to it."""
+    queue_seconds: float
+    """Until the prompts ahead are through."""
+    seconds_per_prompt_token: float
+    seconds_per_output_token: float
+    """Of a request more."""
+    slow_down_seconds: float
+    """That one more costs all others together, for each token it generates."""
+    meets_step_time: bool
+    """Whether tokens come as fast as promised with one more."""
+
+
+def compute_figures(state: EngineState, own: OwnLoad) -> Figures:
+    """Compute an engine's figures."""
+    blocks, seats = state.blocks, state.sequences
+    limits = state.thresholds
+    admission = limits.admission if limits else 1.0
+    background = limits.background if limits else admission
+    taken = blocks.reserved + blocks.queued + own.num_blocks - own.num_ended_blocks
+    num_requests = max(seats.running + seats.waiting + own.num_requests - own.num_ended_requests, 0)
+    num_decodes = min(num_requests, seats.slots)
+    ahead = blocks.queued * state.tokens_per_block + own.num_prompt_tokens
+    context = state.num_filled_tokens + int(own.num_prompt_tokens)
+    pace = _Pace(state.step_time, num_decodes, context)
+    goal = limits.slo_time_per_output_token_seconds if limits else None
+    per_token = pace.prompt_seconds(goal)
+    with_one_more = pace.step_seconds(1)
+    return Figures(
+        block_size=state.tokens_per_block,
+        num_blocks=blocks.total,
+        is_empty=num_requests == 0,
+        free_blocks=admission * blocks.total - taken + blocks.yielding,
+        free_background_blocks=background * blocks.total - taken,
+        num_free_seats=seats.slots - num_requests,
+        num_requests=num_requests,
+        queue_seconds=ahead * per_token,
+        seconds_per_prompt_token=per_token,
+        seconds_per_output_token=with_one_more,
+        slow_down_seconds=num_decodes * max(with_one_more - pace.step_seconds(0), 0.0),
+        meets_step_time=goal is None or with_one_more <= goal,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    model: StepTimeModel | None
+    num_decodes: int
+    context_tokens: int
+
+    def step_seconds(self, num_more: int) -> float:
+        """Seconds of a step of decodes; 0 while nothing is known."""
+        num_decodes = self.num_decodes + num_more
+        if self.model is None or num_decodes == 0:
+            return 0.0
+        mean_context = self.context_tokens // max(self.num_decodes, 1)
+        return self.model.predict(num_decodes, self.context_tokens + num_more * mean_context)
+
+    def prompt_seconds(self, goal: float | None) -> float:
+        """Seconds for each prompt token beside the decodes.
+
+        Parameters
+        ----------
+        goal
+            Steps with prompts in them take no longer, if that can be; None for no such wish.
+        """
+        if self.model is None:
+            return 0.0
+        chunk = _CHUNK_TOKENS
+        seconds = self._mixed_seconds(self.model, chunk)
+        while goal is not None and seconds > goal and chunk > _MIN_CHUNK_TOKENS:
+            chunk //= 2
+            seconds = self._mixed_seconds(self.model, chunk)
+        return seconds / chunk
+
+    def _mixed_seconds(self, model: StepTimeModel, chunk: int) -> float:
+        return model.predict(self.num_decodes, self.context_tokens, chunk, count_pairs(0, chunk))

@@ -1,0 +1,115 @@
+"""Who may ask: keys by their SHA-256, and what each of them may.
+
+A key is looked up by its hash, so that how long that takes says nothing of it.
+"""
+
+import hashlib
+from collections.abc import Callable
+
+from quire_gateway.choosing.rate_limit import RateLimit
+from quire_gateway.errors import ApiError
+from quire_gateway.routing.document import ApiKey, RoutingDocument
+
+NOBODY = ApiKey(name="", sha256="")
+"""Stands for a client of a service that asks for no keys."""
+
+
+class Access:
+    """Keys of one service, with what they have used.
+
+    Parameters
+    ----------
+    tell
+        Makes of the predicted seconds what a client is told: with jitter.
+    """
+
+    def __init__(self, document: RoutingDocument, tell: Callable[[float], float]) -> None:
+        self._keys: dict[str, ApiKey] = {}
+        self._limits: dict[str, tuple[RateLimit | None, RateLimit | None]] = {}
+        self._tell = tell
+        self._document = document
+        self.update(document, now=0.0)
+
+    def update(self, document: RoutingDocument, now: float) -> None:
+        """Use other keys; what those that stay as they were have used is kept."""
+        old, self._document = self._keys, document
+        self._keys = {key.sha256: key for key in document.api_keys}
+        for digest, key in self._keys.items():
+            if old.get(digest) != key:
+                self._limits[digest] = (
+                    _limit(key.requests_per_minute, now),
+                    _limit(key.tokens_per_minute, now),
+                )
+        for digest in old.keys() - self._keys.keys():
+            del self._limits[digest]
+
+    def identify(self, presented: bytes | None, host: str) -> ApiKey:
+        """Return whose request this is.
+
+        Parameters
+        ----------
+        presented
+            The bearer token, if there is one.
+        host
+            Name that the client asked for, lower case, without a port.
+
+        Raises
+        ------
+        ApiError
+            401: no key or a wrong one; 403: at the ingress everybody would be let in.
+        """
+        if self._document.is_open:
+            is_at_ingress = self._document.host is not None and host == self._document.host.lower()
+            if is_at_ingress and not self._document.is_public:
+                raise ApiError(
+                    403,
+                    "This service has no keys and is not public: it is for the cluster alone.",
+                    reason="not_public",
+                )
+            return NOBODY
+        if presented is None:
+            raise ApiError(
+                401,
+                "There is no key in the request: send it as `Authorization: Bearer KEY`.",
+                reason="missing_api_key",
+            )
+        key = self._keys.get(hashlib.sha256(presented).hexdigest())
+        if key is None:
+            raise ApiError(401, "The key is not known.", reason="invalid_api_key")
+        return key
+
+    def spend(self, key: ApiKey, num_tokens: float, now: float) -> None:
+        """Count a request against its key's limits.
+
+        Parameters
+        ----------
+        num_tokens
+            Prompt and expected answer; more or fewer come in the end.
+
+        Raises
+        ------
+        ApiError
+            429, with the time until the limits allow it.
+        """
+        limits = self._limits.get(key.sha256, (None, None))
+        wanted = [(limit, amount) for limit, amount in zip(limits, (1.0, num_tokens), strict=True)]
+        wait = max((one.seconds_until(n, now) for one, n in wanted if one is not None), default=0.0)
+        if wait > 0.0:
+            raise ApiError(
+                429,
+                "The key's limit of requests or tokens a minute is used up.",
+                reason="rate_limit_exceeded",
+                retry_after_seconds=self._tell(wait),
+            )
+        for limit, amount in wanted:
+            if limit is not None:
+                limit.take(amount, now)
+
+
+def _limit(per_minute: int | None, now: float) -> RateLimit | None:
+    return None if per_minute is None else RateLimit(per_minute, now)
+
+
+def may_use(key: ApiKey, model: str) -> bool:
+    """Whether a key is for this model."""
+    return not key.models or model in key.models

@@ -1,0 +1,58 @@
+"""Routing documents from a file, for use without a cluster.
+
+What cannot be used leaves what was read last in force, and is said once in the log.
+"""
+
+import logging
+from pathlib import Path
+
+from quire_gateway.errors import RoutingError
+from quire_gateway.routing.document import RoutingDocument, read_documents
+
+CHECK_SECONDS = 1.0
+"""How often the file is looked at."""
+_MAX_BYTES = 16 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class FileSource:
+    """One file of documents; read from the event loop, for it is small and local.
+
+    Raises
+    ------
+    RoutingError
+        It cannot be read at the start.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.is_stale = False
+        """Whether the file says what cannot be used."""
+        self.documents, self._content = self._read()
+
+    def renew(self) -> bool:
+        """Look at the file; the answer says whether there are other documents now."""
+        try:
+            documents, content = self._read()
+        except RoutingError as error:
+            if not self.is_stale:
+                _log.error("routing stays as it was: %s", error)
+            self.is_stale = True
+            return False
+        self.is_stale = False
+        if content == self._content:
+            return False
+        self.documents, self._content = documents, content
+        _log.info("routing was read again from %s", self._path)
+        return True
+
+    def _read(self) -> tuple[tuple[RoutingDocument, ...], bytes]:
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(_MAX_BYTES + 1)
+        except OSError as error:
+            raise RoutingError(f"cannot read {self._path}: {error.strerror}") from None
+        if len(content) > _MAX_BYTES:
+            raise RoutingError(f"{self._path} is too large for routing documents")
+        return read_documents(content), content

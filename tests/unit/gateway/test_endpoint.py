@@ -1,0 +1,109 @@
+"""What a gateway believes of one engine."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from quire_gateway.choosing.endpoint import Endpoint
+from tests.unit.gateway.builders import endpoint, state
+
+
+def free_and_num(one: Endpoint) -> tuple[int, int]:
+    figures = one.figures
+    assert figures is not None
+    return round(figures.free_blocks), figures.num_requests
+
+
+def test_what_was_sent_counts_until_the_state_has_it() -> None:
+    one = endpoint(heard=state(held=100))
+    one.send(7, num_blocks=50.0, num_prompt_tokens=400.0)
+    assert free_and_num(one) == (950 - 150, 1)
+
+    one.hear(state(held=150, running=1, counter=7), 1.0)
+    assert free_and_num(one) == (800, 1)
+
+    one.end(7)
+    assert free_and_num(one) == (850, 0)
+
+
+def test_an_engine_that_fails_again_and_again_is_left_alone_ever_longer() -> None:
+    one = endpoint()
+    one.fail(0.0)
+    assert one.is_eligible(0.0, 3.0)
+    one.fail(0.0)
+    assert not one.is_eligible(0.5, 3.0)
+    assert one.is_eligible(1.0, 3.0)
+    assert one.penalty(1.0) == 3.0  # it starts slowly
+    for _ in range(20):
+        one.fail(0.0)
+    one.beat(29.0)
+    assert not one.is_eligible(29.0, 3.0)
+    one.beat(30.0)
+    assert one.is_eligible(30.0, 3.0)
+    one.succeed()
+    one.fail(30.0)
+    assert one.is_eligible(30.0, 3.0)
+
+
+def test_silent_draining_and_unready_engines_get_nothing() -> None:
+    one = endpoint()
+    assert one.is_eligible(2.9, 3.0)
+    assert not one.is_eligible(3.0, 3.0)
+    one.hear(state(is_draining=True), 3.0)
+    assert not one.is_eligible(3.0, 3.0)
+    one.hear(state(is_ready=False), 3.0)
+    assert not one.is_eligible(3.0, 3.0)
+    one.lose()
+    assert one.figures is None
+
+
+class EndpointHistories(RuleBasedStateMachine):
+    """An engine whose state comes late: what is believed is what was sent and has not ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.endpoint = endpoint()
+        self.counter = 0
+        self.at_engine: dict[int, int] = {}
+        self.arrived: list[int] = []
+        """Of those in flight, what the engine has got, in order."""
+        self.on_the_way: list[int] = []
+
+    @rule(blocks=st.integers(1, 20))
+    def send(self, blocks: int) -> None:
+        self.counter += 1
+        self.at_engine[self.counter] = blocks
+        self.on_the_way.append(self.counter)
+        self.endpoint.send(self.counter, float(blocks), 16.0 * blocks)
+
+    @precondition(lambda self: self.on_the_way)
+    @rule()
+    def arrive(self) -> None:
+        self.arrived.append(self.on_the_way.pop(0))
+
+    @precondition(lambda self: self.arrived)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        counter = data.draw(st.sampled_from(self.arrived))
+        self.arrived.remove(counter)
+        del self.at_engine[counter]
+        self.endpoint.end(counter)
+
+    @rule()
+    def hear(self) -> None:
+        held = sum(self.at_engine[counter] for counter in self.arrived)
+        highest = (self.on_the_way[0] if self.on_the_way else self.counter + 1) - 1
+        self.endpoint.hear(state(held=held, running=len(self.arrived), counter=highest), 0.0)
+
+    @invariant()
+    def nothing_is_counted_twice_or_forgotten(self) -> None:
+        figures = self.endpoint.figures
+        assert figures is not None
+        assert figures.free_blocks == pytest.approx(950 - sum(self.at_engine.values()))
+        assert figures.num_requests == len(self.at_engine) == self.endpoint.num_in_flight
+        assert figures.is_empty == (not self.at_engine)
+
+
+TestEndpointHistories = EndpointHistories.TestCase
+TestEndpointHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
