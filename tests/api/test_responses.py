@@ -167,6 +167,10 @@ def test_a_conversation_goes_in_as_it_came_out(repeating: RunningServer, repeate
     repeating.wait_until_idle()
 
 
+FUNCTION = {"type": "function", "name": "f"}
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+
+
 @pytest.mark.parametrize(
     ("parameters", "name"),
     [
@@ -174,11 +178,19 @@ def test_a_conversation_goes_in_as_it_came_out(repeating: RunningServer, repeate
         ({"conversation": "conv_1"}, "conversation"),
         ({"background": True}, "background"),
         ({"prompt": {"id": "p"}}, "prompt"),
-        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [FUNCTION, FUNCTION]}, "tools[1].name"),
+        ({"tools": [{**FUNCTION, "parameters": {"type": 1}}]}, "tools[0].parameters"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "name": "g"}, "tools": [FUNCTION]}, "tool_choice"),
+        ({"input": [{"type": "function_call", "call_id": "c"}]}, "input[0].name"),
+        ({"input": [CALL, CALL]}, "input[1].call_id"),
+        ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input[0].call_id"),
+        ({"input": [CALL, {"type": "function_call_output", "call_id": "c"}]}, "input[1].output"),
         ({"include": ["reasoning.encrypted_content"]}, "include"),
         ({"truncation": "auto"}, "truncation"),
-        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "schema": {"not": {}}}}}, "text.format"),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"top_logprobs": 1}, "top_logprobs"),
         ({"input": []}, "input"),

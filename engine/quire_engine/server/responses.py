@@ -1,34 +1,38 @@
 """Responses in bytes: a view over the pieces that chat completions are made of.
 
     response.created, response.in_progress
-        for a reasoning, then for a message:
+        for a reasoning, then for a message and for calls, as they come:
         output_item.added, content_part.added, deltas, their done, content_part.done,
-        output_item.done
+        output_item.done (a call has no content parts)
     response.completed, or response.incomplete; at any point response.failed
 
-Every event has its number. There is no [DONE]: the last event says that it is the last.
+Every event has its number. There is no [DONE]: the last event says that it is the last. A whole
+response is what the last event of a stream would have.
 """
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from quire_engine.server.answers import AnswerFormat, WholeAnswer
 from quire_engine.server.errors import ApiError
+from quire_engine.server.response_items import (
+    Event,
+    OpenCall,
+    OpenItem,
+    OpenMessage,
+    OpenReasoning,
+)
 from quire_engine.server.schemas.chat import ChatRequest
 from quire_engine.server.schemas.logprobs import StopReason
 from quire_engine.server.schemas.response_objects import (
     EventType,
     IncompleteDetails,
     ItemStatus,
-    OutputMessage,
-    OutputText,
-    PlainText,
-    ReasoningItem,
-    ReasoningText,
+    OutputItem,
     ResponseFailure,
     ResponseObject,
     ResponseReasoning,
@@ -37,45 +41,15 @@ from quire_engine.server.schemas.response_objects import (
     ResponseText,
     to_response_usage,
 )
-from quire_engine.server.schemas.responses import ResponsesRequest
+from quire_engine.server.schemas.responses import ResponsesRequest, TextFormat
 from quire_engine.server.schemas.usage import EndReason, Usage
 from quire_engine.server.text_maker import Piece
+from quire_engine.server.tools.answer import is_cut
+from quire_engine.server.tools.events import CallArguments, CallBegin, Content, ToolEvent
+from quire_engine.server.tools.ids import make_call_id
+from quire_engine.server.tools.use import ToolUse
 
 _encode = msgspec.json.Encoder().encode
-Item = ReasoningItem | OutputMessage
-
-
-class _OpenItem:
-    """An item of the output that is being streamed."""
-
-    def __init__(self, *, is_reasoning: bool, output_index: int) -> None:
-        self.is_reasoning = is_reasoning
-        self.output_index = output_index
-        self.id = f"{'rs' if is_reasoning else 'msg'}_{uuid.uuid4().hex}"
-        self.texts: list[str] = []
-
-    @property
-    def text(self) -> str:
-        """All of it that came so far."""
-        return "".join(self.texts)
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """The fields of an event that say where its text belongs."""
-        return {"item_id": self.id, "output_index": self.output_index, "content_index": 0}
-
-    def part(self, text: str) -> ReasoningText | OutputText:
-        """A part of its content."""
-        return ReasoningText(text=text) if self.is_reasoning else OutputText(text=text)
-
-    def item(self, status: ItemStatus) -> Item:
-        """The item; one in progress has no content yet."""
-        text = [] if status == "in_progress" else [self.text]
-        if self.is_reasoning:
-            parts = [ReasoningText(text=one) for one in text]
-            return ReasoningItem(id=self.id, status=status, content=parts)
-        content = [OutputText(text=one) for one in text]
-        return OutputMessage(id=self.id, status=status, content=content)
 
 
 class ResponsesAnswer(AnswerFormat):
@@ -87,16 +61,22 @@ class ResponsesAnswer(AnswerFormat):
         As it came.
     chat
         The chat request that it stands for.
+    use
+        How it may call tools; None if it is text.
     """
 
-    def __init__(self, request: ResponsesRequest, chat: ChatRequest) -> None:
+    def __init__(
+        self, request: ResponsesRequest, chat: ChatRequest, use: ToolUse | None = None
+    ) -> None:
         super().__init__(chat, None, "resp")
         self.id = f"resp_{uuid.uuid4().hex}"
         self._request = request
         self._num_events = 0
-        self._open: _OpenItem | None = None
-        self._output: list[Item] = []
-        self._end_reason: EndReason = "stop"
+        self._use = use
+        self._parser = use.make_parser() if use else None
+        self._open: OpenItem | None = None
+        self._output: list[OutputItem] = []
+        self._status: ResponseStatus = "completed"
 
     def first_event(self, index: int) -> bytes:  # noqa: ARG002 - there is one answer
         """That it has begun."""
@@ -106,7 +86,7 @@ class ResponsesAnswer(AnswerFormat):
         )
 
     def shows(self, piece: Piece) -> bool:
-        """Whether there is something in a piece that the client is to see."""
+        """Whether there is something in a piece that the client may get to see."""
         return bool(piece.text or piece.reasoning)
 
     def text_event(
@@ -115,35 +95,36 @@ class ResponsesAnswer(AnswerFormat):
         piece: Piece,
         usage: Usage | None = None,  # noqa: ARG002 - only the end has counts
     ) -> bytes:
-        """A piece of the reasoning, of the message, or of both."""
-        events = b""
-        for text, is_reasoning in ((piece.reasoning, True), (piece.text, False)):
-            if text:
-                events += self._open_item(is_reasoning) + self._delta(text)
-        return events
+        """A piece of the reasoning, of the message, of calls, or of several."""
+        return self._write(piece, self._parse(piece.text))
 
     def finish_event(
         self,
-        index: int,
+        index: int,  # noqa: ARG002
         piece: Piece,
         finish_reason: EndReason,
-        stop_reason: StopReason,  # noqa: ARG002
+        stop_reason: StopReason,
         usage: Usage | None = None,  # noqa: ARG002
     ) -> bytes:
         """The last piece, and the end of its item: without any text that of an empty message."""
-        self._end_reason = finish_reason
-        events = self.text_event(index, piece)
+        found = self._parse(piece.text)
+        status: ItemStatus = "incomplete" if finish_reason == "length" else "completed"
+        self._status = status
+        if self._parser is not None:
+            found += self._parser.finish()
+            if is_cut(finish_reason, stop_reason, self._parser):
+                status = "incomplete"
+        events = self._write(piece, found)
         if self._open is None and not self._output:
-            events += self._open_item(is_reasoning=False)
-        return events + self._close_item(_status_of(finish_reason))
+            events += self._begin(OpenMessage)
+        return events + self._close_item(status)
 
     def usage_event(self, usage: Usage) -> bytes:
         """The whole response, with its token counts."""
-        status = _status_of(self._end_reason)
-        response = self._response(status, self._output, usage)
+        response = self._response(self._status, self._output, usage)
+        is_whole = self._status == "completed"
         return self._event(
-            "response.completed" if status == "completed" else "response.incomplete",
-            response=response,
+            "response.completed" if is_whole else "response.incomplete", response=response
         )
 
     def end_events(self, usage: Usage) -> bytes:
@@ -162,17 +143,9 @@ class ResponsesAnswer(AnswerFormat):
     def whole(self, answers: Sequence[WholeAnswer], usage: Usage) -> bytes:
         """The response in one body."""
         (answer,) = answers
-        status = _status_of(answer.finish_reason)
-        output: list[Item] = []
-        texts = [(answer.reasoning, True)] if answer.reasoning else []
-        if answer.text or not texts:
-            texts.append((answer.text, False))
-        for index, (text, is_reasoning) in enumerate(texts):
-            item = _OpenItem(is_reasoning=is_reasoning, output_index=index)
-            item.texts.append(text)
-            is_last = index == len(texts) - 1
-            output.append(item.item(status if is_last else "completed"))
-        return _encode(self._response(status, output, usage))
+        piece = Piece(answer.text, reasoning=answer.reasoning)
+        self.finish_event(0, piece, answer.finish_reason, answer.stop_reason)
+        return _encode(self._response(self._status, self._output, usage))
 
     def _text_chunk(
         self,
@@ -182,48 +155,51 @@ class ResponsesAnswer(AnswerFormat):
     ) -> msgspec.Struct:
         raise RuntimeError("bug: a piece of a response is several events, and no chunk")
 
-    def _open_item(self, is_reasoning: bool) -> bytes:
-        """Open an item, unless it is open; closes the one before."""
-        if self._open is not None and self._open.is_reasoning == is_reasoning:
-            return b""
-        events = self._close_item("completed")
-        opened = self._open = _OpenItem(is_reasoning=is_reasoning, output_index=len(self._output))
-        return (
-            events
-            + self._event(
-                "response.output_item.added",
-                output_index=opened.output_index,
-                item=opened.item("in_progress"),
-            )
-            + self._event("response.content_part.added", **opened.place, part=opened.part(""))
-        )
+    def _parse(self, text: str) -> list[ToolEvent]:
+        """What a piece of text makes sure."""
+        if self._parser is not None:
+            return self._parser.push(text)
+        return [Content(text)] if text else []
 
-    def _delta(self, text: str) -> bytes:
+    def _write(self, piece: Piece, found: Sequence[ToolEvent]) -> bytes:
+        events = self._add(OpenReasoning, piece.reasoning) if piece.reasoning else b""
+        for event in found:
+            match event:
+                case Content(text):
+                    events += self._add(OpenMessage, text)
+                case CallBegin(name):
+                    events += self._begin(OpenCall, name, self._new_call_id())
+                case CallArguments(text):
+                    events += self._add(OpenCall, text)
+        return events
+
+    def _add(self, kind: type[OpenItem], text: str) -> bytes:
+        """Add to the open item, or to a new one if that is of another kind."""
+        events = b"" if isinstance(self._open, kind) else self._begin(kind)
         if self._open is None:
             raise RuntimeError("bug: there is no item to add a text to")
-        self._open.texts.append(text)
-        if self._open.is_reasoning:
-            return self._event("response.reasoning_text.delta", **self._open.place, delta=text)
-        return self._event(
-            "response.output_text.delta", **self._open.place, delta=text, logprobs=[]
-        )
+        name, fields = self._open.delta(text)
+        return events + self._event(name, **fields)
+
+    def _begin(self, kind: type[OpenItem], *about: str) -> bytes:
+        """Open an item; closes the one before."""
+        events = self._close_item("completed")
+        self._open = kind(len(self._output), *about)
+        return events + self._send(self._open.open())
 
     def _close_item(self, status: ItemStatus) -> bytes:
         """Close the open item, if there is one."""
         closed, self._open = self._open, None
         if closed is None:
             return b""
-        item, text = closed.item(status), closed.text
-        self._output.append(item)
-        if closed.is_reasoning:
-            done = self._event("response.reasoning_text.done", **closed.place, text=text)
-        else:
-            done = self._event("response.output_text.done", **closed.place, text=text, logprobs=[])
-        return (
-            done
-            + self._event("response.content_part.done", **closed.place, part=closed.part(text))
-            + self._event("response.output_item.done", output_index=closed.output_index, item=item)
-        )
+        self._output.append(closed.item(status))
+        return self._send(closed.close(status))
+
+    def _new_call_id(self) -> str:
+        return make_call_id(is_short=bool(self._use and self._use.tool_format.has_short_ids))
+
+    def _send(self, events: Iterable[Event]) -> bytes:
+        return b"".join(self._event(name, **fields) for name, fields in events)
 
     def _event(self, kind: EventType, **fields: Any) -> bytes:  # noqa: ANN401 - fields of many types
         event = ResponseStreamEvent(type=kind, sequence_number=self._num_events, **fields)
@@ -231,10 +207,10 @@ class ResponsesAnswer(AnswerFormat):
         return b"event: " + kind.encode() + b"\ndata: " + _encode(event) + b"\n\n"
 
     def _response(
-        self, status: ResponseStatus, output: Sequence[Item] = (), usage: Usage | None = None
+        self, status: ResponseStatus, output: Sequence[OutputItem] = (), usage: Usage | None = None
     ) -> ResponseObject:
         request = self._request
-        choice = request.tool_choice
+        form = request.text.format if request.text else None
         return ResponseObject(
             id=self.id,
             created_at=self.created,
@@ -250,14 +226,11 @@ class ResponsesAnswer(AnswerFormat):
                 effort=request.reasoning.effort if request.reasoning else None
             ),
             temperature=request.temperature,
-            text=ResponseText(format=PlainText()),
-            tool_choice=choice if isinstance(choice, str) else "auto",
+            text=ResponseText(format=form or TextFormat(type="text")),
+            tool_choice=request.tool_choice or "auto",
+            tools=request.tools or [],
             top_p=request.top_p,
             usage=None if usage is None else to_response_usage(usage),
             user=request.user,
             metadata=request.metadata or {},
         )
-
-
-def _status_of(reason: EndReason) -> ItemStatus:
-    return "completed" if reason == "stop" else "incomplete"

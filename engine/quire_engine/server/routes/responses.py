@@ -1,5 +1,6 @@
 """`POST /v1/responses`: a chat completion in other words."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from quire_engine.server.body import read_json
 from quire_engine.server.openapi import ERRORS_OF_GENERATION, describe
 from quire_engine.server.prompts import encode_conversation
 from quire_engine.server.responses import ResponsesAnswer
-from quire_engine.server.routes.conversation import write_chat
+from quire_engine.server.routes.conversation import prepare_chat
 from quire_engine.server.routes.generate import check_request, respond
 from quire_engine.server.schemas.response_objects import ResponseObject, ResponseStreamEvent
 from quire_engine.server.schemas.responses import ResponsesRequest
@@ -23,7 +24,10 @@ _OWN_NAMES = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
     "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
 }
+_OF_FUNCTION = re.compile(r"^(tools\[\d+\])\.function\b")
+"""Where this route has what the chat's has in a tool's field `function`."""
 
 
 def build(service: Service) -> APIRouter:
@@ -50,16 +54,18 @@ def build(service: Service) -> APIRouter:
             service.check_model(request.model)
             chat = request.to_chat()
             check_request(service, chat, terms)
-            prompt, reasoning = await write_chat(service, chat)
+            ready = await prepare_chat(service, chat)
             return respond(
                 service,
                 chat,
-                ResponsesAnswer(request, chat),
+                ResponsesAnswer(request, chat, ready.use),
                 terms,
-                [await encode_conversation(service.tokenizer, prompt)],
+                [await encode_conversation(service.tokenizer, ready.prompt)],
                 prompt_parameter="input",
                 wanted_tokens=chat.wanted_tokens(),
-                reasoning=reasoning,
+                grammar=ready.grammar,
+                reasoning=ready.reasoning,
+                control_tokens=ready.use.control_tokens if ready.use else None,
             )
 
     return router
@@ -72,8 +78,8 @@ def _own_names() -> Iterator[None]:
         yield
     except RequestError as error:
         name = error.parameter or ""
-        own = _OWN_NAMES.get(name)
-        if own is None:
+        own = _OWN_NAMES.get(name) or _OF_FUNCTION.sub(r"\1", name)
+        if own == name:
             raise
         message = str(error)
         if message.startswith(f"{name}:"):

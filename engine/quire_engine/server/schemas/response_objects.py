@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from quire_engine.server.schemas.responses import ResponseTool, ResponseToolChoice, TextFormat
 from quire_engine.server.schemas.usage import Usage
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -18,6 +19,8 @@ EventType = Literal[
     "response.reasoning_text.done",
     "response.output_text.delta",
     "response.output_text.done",
+    "response.function_call_arguments.delta",
+    "response.function_call_arguments.done",
     "response.content_part.done",
     "response.output_item.done",
     "response.completed",
@@ -58,6 +61,21 @@ class ReasoningItem(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoni
     content: list[ReasoningText]
 
 
+class FunctionCallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call"):
+    """A call of a function."""
+
+    id: str
+    status: ItemStatus
+    call_id: str
+    """What the function's result is sent back with."""
+    name: str
+    arguments: str
+    """JSON, as the model wrote it: it need not be valid."""
+
+
+OutputItem = ReasoningItem | OutputMessage | FunctionCallItem
+
+
 class InputTokensDetails(msgspec.Struct, kw_only=True):
     """More about the input's tokens."""
 
@@ -93,14 +111,10 @@ class ResponseFailure(msgspec.Struct, kw_only=True):
     message: str
 
 
-class PlainText(msgspec.Struct, kw_only=True, tag_field="type", tag="text"):
-    """A text of any form."""
-
-
 class ResponseText(msgspec.Struct, kw_only=True):
     """The form of the text."""
 
-    format: PlainText
+    format: TextFormat
 
 
 class ResponseReasoning(msgspec.Struct, kw_only=True):
@@ -123,7 +137,7 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     instructions: str | None
     max_output_tokens: int | None
     model: str
-    output: list[ReasoningItem | OutputMessage]
+    output: list[OutputItem]
     parallel_tool_calls: bool
     previous_response_id: None = None
     reasoning: ResponseReasoning
@@ -132,8 +146,8 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     """Nothing is."""
     temperature: float | None
     text: ResponseText
-    tool_choice: str
-    tools: Annotated[list[Any], Meta(max_length=0)] = []
+    tool_choice: ResponseToolChoice
+    tools: list[ResponseTool]
     top_p: float | None
     truncation: Literal["disabled"] = "disabled"
     usage: ResponseUsage | None = None
@@ -151,10 +165,12 @@ class ResponseStreamEvent(msgspec.Struct, kw_only=True):
     item_id: str | UnsetType = UNSET
     output_index: int | UnsetType = UNSET
     content_index: int | UnsetType = UNSET
-    item: ReasoningItem | OutputMessage | UnsetType = UNSET
+    item: OutputItem | UnsetType = UNSET
     part: ReasoningText | OutputText | UnsetType = UNSET
     delta: str | UnsetType = UNSET
     text: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
     logprobs: Annotated[list[Any], Meta(max_length=0)] | UnsetType = UNSET
 
 

@@ -118,10 +118,15 @@ class ToolAnswer(ChatAnswer):
         return make_call_id(is_short=self._use.tool_format.has_short_ids)
 
 
+def is_cut(reason: EndReason, stop_reason: StopReason, parser: ToolParser) -> bool:
+    """Whether an answer did not come to its own end: a stop text in a call's arguments cuts it."""
+    return reason == "length" or (parser.is_open and isinstance(stop_reason, str))
+
+
 def _end_of(reason: EndReason, stop_reason: StopReason, parser: ToolParser) -> ChatEndReason:
-    """Why the answer ended: calls are the reason unless it was cut short, also by a stop text."""
-    is_cut = reason == "length" or (parser.is_open and isinstance(stop_reason, str))
-    return "tool_calls" if parser.num_calls and not is_cut else reason
+    """Why the answer ended: calls are the reason unless it was cut short."""
+    is_whole = parser.num_calls and not is_cut(reason, stop_reason, parser)
+    return "tool_calls" if is_whole else reason
 
 
 def make_answer(

@@ -1,0 +1,169 @@
+"""The input of `/v1/responses`: its items, and the messages of a chat that they stand for.
+
+    items       reasoning, message, function_call, function_call   function_call_output (each)
+    messages    assistant: reasoning, content, both calls          tool
+
+What one answer of a model consists of, in a row, is one message of a chat.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+
+from quire_engine.errors import RequestError
+from quire_engine.server.schemas.chat import ChatMessage, ContentPart
+from quire_engine.server.schemas.tools import MAX_TOOLS, CalledFunction, ToolCall
+
+T = TypeVar("T")
+
+_TEXT_PARTS = ("input_text", "output_text", "reasoning_text", "summary_text")
+_MAX_ID_CHARACTERS = 256
+
+
+class InputPart(msgspec.Struct, kw_only=True):
+    """A part of an item's content."""
+
+    type: str
+    """input_text, output_text, or reasoning_text and summary_text of a reasoning."""
+    text: str | None = None
+
+
+class InputItem(msgspec.Struct, kw_only=True):
+    """A message, or what an earlier response had beside its message, or a call's result."""
+
+    type: str | None = "message"
+    """message, reasoning, function_call or function_call_output; others are not supported."""
+    role: Literal["user", "assistant", "system", "developer"] | None = None
+    """Who says it; only of a message, which has one."""
+    content: str | list[InputPart] | None = None
+    summary: list[InputPart] | None = None
+    """Of a reasoning without content."""
+    call_id: str | None = None
+    """Of a call and of its result: what joins them."""
+    name: str | None = None
+    """Of a call: the function."""
+    arguments: str | None = None
+    """Of a call: JSON, as the model wrote it."""
+    output: str | list[InputPart] | None = None
+    """Of a result: what the function gave."""
+
+
+def to_messages(items: Sequence[InputItem]) -> list[ChatMessage]:
+    """Write items as the messages of a chat.
+
+    Raises
+    ------
+    RequestError
+        One is not as it should be; the message names its place.
+    """
+    writer = _Writer()
+    for index, item in enumerate(items):
+        writer.add(item, f"input[{index}]")
+    writer.end_answer()
+    return writer.messages
+
+
+class _Writer:
+    """Collects what belongs to one answer until something else comes."""
+
+    def __init__(self) -> None:
+        self.messages: list[ChatMessage] = []
+        self._answer: ChatMessage | None = None
+        """The assistant's message that more may be added to."""
+        self._open_calls: set[str] = set()
+        """Calls whose results may come."""
+
+    def add(self, item: InputItem, place: str) -> None:
+        match item.type:
+            case None | "message":
+                self._add_message(item, place)
+            case "reasoning":
+                self._add_reasoning("".join(_texts(item.content or item.summary or [], place)))
+            case "function_call":
+                self._add_call(item, place)
+            case "function_call_output":
+                self._add_result(item, place)
+            case other:
+                raise _refuse(f"{place}.type", f"items of type {other[:40]!r} are not supported")
+
+    def end_answer(self) -> None:
+        """Whatever comes belongs to another answer."""
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            if answer.content is None and not answer.tool_calls:
+                answer.content = ""  # there was a reasoning alone
+            self.messages.append(answer)
+
+    def _add_message(self, item: InputItem, place: str) -> None:
+        role, content = _need(item.role, f"{place}.role"), _need(item.content, f"{place}.content")
+        if not isinstance(content, str):
+            content = [ContentPart(type="text", text=text) for text in _texts(content, place)]
+        if role == "assistant":
+            if self._answer is None or self._answer.content is not None or self._answer.tool_calls:
+                self.end_answer()
+                self._answer = ChatMessage(role="assistant")
+            self._answer.content = content
+            return
+        self.end_answer()
+        self.messages.append(ChatMessage(role=role, content=content))
+
+    def _add_reasoning(self, thought: str) -> None:
+        self.end_answer()
+        self._answer = ChatMessage(role="assistant", reasoning_content=thought)
+
+    def _add_call(self, item: InputItem, place: str) -> None:
+        name, call_id = _need(item.name, f"{place}.name"), _read_id(item, place)
+        function = CalledFunction(name=name, arguments=_need(item.arguments, f"{place}.arguments"))
+        if self._answer is None:
+            self._answer = ChatMessage(role="assistant")
+        calls = self._answer.tool_calls
+        if calls is None:
+            calls = self._answer.tool_calls = []
+            self._open_calls = set()
+        if call_id in self._open_calls or len(calls) == MAX_TOOLS:
+            raise _refuse(f"{place}.call_id", "another call has this id, or there are too many")
+        self._open_calls.add(call_id)
+        calls.append(ToolCall(id=call_id, function=function))
+
+    def _add_result(self, item: InputItem, place: str) -> None:
+        self.end_answer()
+        call_id = _read_id(item, place)
+        if call_id not in self._open_calls:
+            reason = f"{call_id[:64]!r} is none of the calls of the answer before it"
+            raise _refuse(f"{place}.call_id", reason)
+        output = _need(item.output, f"{place}.output")
+        text = "".join(_texts(output, place, "output"))
+        self.messages.append(ChatMessage(role="tool", tool_call_id=call_id, content=text))
+
+
+def _read_id(item: InputItem, place: str) -> str:
+    call_id = _need(item.call_id, f"{place}.call_id")
+    if not 1 <= len(call_id) <= _MAX_ID_CHARACTERS:
+        raise _refuse(f"{place}.call_id", f"1 to {_MAX_ID_CHARACTERS} characters")
+    return call_id
+
+
+def _need(value: T | None, place: str) -> T:
+    if value is None:
+        raise _refuse(place, "required")
+    return value
+
+
+def _texts(content: str | list[InputPart], place: str, field: str = "content") -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    texts = []
+    for index, part in enumerate(content):
+        if part.type not in _TEXT_PARTS or part.text is None:
+            raise _refuse(
+                f"{place}.{field}[{index}]",
+                f"parts of type {part.type[:40]!r} are not supported, or have no text;"
+                " send input_text",
+            )
+        texts.append(part.text)
+    return texts
+
+
+def _refuse(place: str, reason: str) -> RequestError:
+    return RequestError(f"{place}: {reason}", parameter=place)
