@@ -46,7 +46,7 @@ def verify(url: str, python: Path) -> str:
             f"tokenizer={folder}/model,num_concurrent=4,max_retries=1,max_length=1024"
         )
         ours = _score(python, folder, "local-completions", over_http)
-        theirs = _score(python, folder, "hf", f"pretrained={folder}/model,dtype=float32,device=cpu")
+        theirs = _score(python, folder, "hf", f"pretrained={folder}/model,dtype=float32")
     worst = 0.0
     for item in range(NUM_ITEMS):
         num_tokens = len(tokenizer(ours[item].continuation)["input_ids"])
