@@ -42,7 +42,7 @@ def check_error(response: httpx.Response, status: int, param: str | None = None)
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "wizard", "content": "hi"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
-        ({"messages": [{"content": "hi"}]}, "messages[0]"),
+        ({"messages": [{"content": "hi"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
@@ -76,7 +76,7 @@ def check_error(response: httpx.Response, status: int, param: str | None = None)
         ({"n": 0}, "n"),
         ({"n": 129}, "n"),
         ({"n": 1.5}, "n"),
-        ({"tools": [{"type": "function"}]}, "tools[0]"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"logprobs": 3}, "logprobs"),
         ({"top_logprobs": 3}, "top_logprobs"),
@@ -266,6 +266,51 @@ def test_a_wrong_method_is_not_allowed(server: RunningServer) -> None:
 
     check_error(response, 405)
     assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/healthz", "/readyz", "/metrics", "/v1/models", "/openapi.json"]
+)
+def test_head_is_answered_with_the_head_of_get(server: RunningServer, path: str) -> None:
+    answer, whole = httpx.head(server.url + path), server.get(path)
+
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"] == whole.headers["content-type"]
+    assert int(answer.headers["content-length"]) > 0
+
+
+def test_the_head_of_a_stream_ends(server: RunningServer) -> None:
+    answer = httpx.head(server.url + "/state/stream", timeout=30)
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+
+
+def test_a_head_of_what_takes_post_alone_is_not_allowed(server: RunningServer) -> None:
+    answer = httpx.head(server.url + CHAT)
+
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("num_words", [9000, 3_000_000])
+def test_a_prompt_that_is_too_long_has_the_code_that_agents_look_for(
+    server: RunningServer, num_words: int
+) -> None:
+    for path, body in (
+        (COMPLETIONS, completion(prompt="a" * num_words)),
+        (CHAT, chat(messages=[{"role": "user", "content": "a" * num_words}])),
+        ("/v1/responses", {"model": MODEL, "input": "a" * num_words}),
+    ):
+        error = check_error(server.post(path, body), 400)
+        assert error["code"] == "context_length_exceeded"
+        assert "maximum context length is 8192 tokens" in error["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/embeddings"])
+def test_a_model_must_be_named(server: RunningServer, path: str) -> None:
+    error = check_error(server.post(path, {"input": "hi"}), 400, "model")
+
+    assert error["code"] == "missing_required_parameter"
 
 
 def test_a_large_body_is_refused_announced_or_not() -> None:

@@ -42,7 +42,7 @@ async def read_json(
         with _uncollected():
             return _decode(body, decoder)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise invalid_request(error) from None
+        raise invalid_request(error, decoder.type) from None
 
 
 def _decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:

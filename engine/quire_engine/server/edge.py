@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire_engine.server.access import Access
 from quire_engine.server.body_room import BodyRoom, CountedBody
+from quire_engine.server.event_stream import IS_HEAD
 from quire_engine.server.request_log import RequestLog
 from quire_engine.server.request_record import (
     REQUEST_ID_HEADER,
@@ -66,7 +67,7 @@ class Edge:
         token = current_record.set(record)
         body = CountedBody(receive, self._body_room)
         try:
-            await self._answer(scope, body.receive, self._sender(record, send))
+            await self._answer(_as_get(scope), body.receive, self._sender(record, send))
         except Exception:  # noqa: BLE001 - the application has logged it, and answered if it could
             _log.debug("a request ended with an exception")
         finally:
@@ -109,6 +110,11 @@ class Edge:
         self._log.write(record)
         if self._tracing is not None:
             self._tracing.export(record)
+
+
+def _as_get(scope: Scope) -> Scope:
+    """What is asked for: of HEAD, the answer to GET, whose body the server leaves out."""
+    return {**scope, "method": "GET", IS_HEAD: True} if scope["method"] == "HEAD" else scope
 
 
 def _matches(route: Route, scope: Scope) -> bool:

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from quire_engine.errors import EngineDeadError, QuireError, RequestError
+from quire_engine.server.schemas.allowed import allowed_values
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +35,9 @@ ErrorType = Literal[
 _MAX_RETRY_SECONDS = 60.0
 _MAX_PROBLEM_CHARACTERS = 300
 """Decoders quote the value that they refuse, whole."""
+
+_MAX_ALLOWED = 32
+"""So many allowed values are listed."""
 
 _TYPES: dict[int, ErrorType] = {
     404: "NotFoundError",
@@ -114,8 +118,20 @@ class RequestTimedOutError(QuireError):
     """A request did not end within the configured time."""
 
 
-def invalid_request(error: msgspec.MsgspecError | UnicodeError | RecursionError) -> ApiError:
-    """A body that cannot be decoded, as a 400 that names the parameter."""
+class PromptTooLongError(RequestError):
+    """A prompt leaves the model no room to answer; libraries of agents look for its code."""
+
+
+def invalid_request(
+    error: msgspec.MsgspecError | UnicodeError | RecursionError, kind: object
+) -> ApiError:
+    """A body that cannot be decoded, as a 400 that names the parameter.
+
+    Parameters
+    ----------
+    kind
+        What it was to be decoded to.
+    """
     if isinstance(error, RecursionError):
         return ApiError(400, "The body is nested too deeply.", code="invalid_json")
     if isinstance(error, UnicodeError):
@@ -123,20 +139,29 @@ def invalid_request(error: msgspec.MsgspecError | UnicodeError | RecursionError)
     if not isinstance(error, msgspec.ValidationError):
         return ApiError(400, f"The body is not valid JSON: {error}.", code="invalid_json")
     problem, _, place = str(error).partition(" - at `$")
+    place = place.rstrip("`")
+    if missing := re.search(r"missing required field `(\w+)`", problem):
+        param = f"{place}.{missing[1]}".removeprefix(".")
+        return ApiError(400, f"{param}: required.", param=param, code="missing_required_parameter")
     if len(problem) > _MAX_PROBLEM_CHARACTERS:
         problem = f"{problem[:_MAX_PROBLEM_CHARACTERS]}..."
-    param = place.rstrip("`").removeprefix(".") or None
+    code = None
+    if problem.startswith(("Invalid enum value", "Invalid value")):
+        code = "invalid_value"
+        allowed = ", ".join(map(repr, allowed_values(kind, place)[:_MAX_ALLOWED]))
+        problem += f"; it may be {allowed}" if allowed else ""
+    param = place.removeprefix(".") or None
     if param is None:
-        missing = re.search(r"missing required field `(\w+)`", problem)
-        param = missing.group(1) if missing else None
-        return ApiError(400, f"The body is not valid: {problem}.", param=param)
-    return ApiError(400, f"{param}: {problem}.", param=param)
+        return ApiError(400, f"The body is not valid: {problem}.", code=code)
+    return ApiError(400, f"{param}: {problem}.", param=param, code=code)
 
 
 def from_quire_error(error: QuireError) -> ApiError:
     """An error of the engine as a response."""
     if isinstance(error, RequestError):
-        return ApiError(400, str(error), param=error.parameter)
+        is_length = isinstance(error, PromptTooLongError)
+        code = "context_length_exceeded" if is_length else None
+        return ApiError(400, str(error), param=error.parameter, code=code)
     if isinstance(error, EngineDeadError):
         return ApiError(503, str(error), code="engine_restarting", retry_after_seconds=2.0)
     if isinstance(error, RequestTimedOutError):
@@ -173,7 +198,8 @@ def _methods_of(request: Request) -> list[str]:
     """All methods that the request's path takes."""
     routes: list[Route] = request.app.state.routes
     matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-    return sorted({method for route in matching for method in route.methods or ()})
+    methods = {method for route in matching for method in route.methods or ()}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 async def answer_unexpected_error(_: Request, error: Exception) -> Response:

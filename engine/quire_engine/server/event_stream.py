@@ -14,14 +14,20 @@ from starlette.types import Receive, Scope, Send
 
 from quire_engine.server.streaming import EVENT_STREAM_HEADERS, send_body
 
+IS_HEAD = "quire.is_head"
+"""In the scope of a request that wants the head of an answer alone."""
 _encode = msgspec.json.Encoder().encode
 
 
 class EventStream(Response):
     """A response that goes on until `send_events` returns or the reader leaves."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; called once by the server."""
+        if IS_HEAD in scope:
+            await self._send_head(send)
+            await send_body(send, b"", is_last=True)
+            return
         sending = asyncio.create_task(self._send_all(send))
         leaving = asyncio.create_task(_wait_for_disconnect(receive))
         try:
@@ -41,8 +47,11 @@ class EventStream(Response):
         event = b"event: %s\ndata: %s\n\n" % (name.encode(), _encode(body))
         await send_body(send, event, is_last=False)
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_head(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM_HEADERS})
+
+    async def _send_all(self, send: Send) -> None:
+        await self._send_head(send)
         await self.send_events(send)
         await send_body(send, b"", is_last=True)
 

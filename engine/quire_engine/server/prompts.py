@@ -11,6 +11,7 @@ from quire_engine.errors import RequestError
 from quire_engine.models.generation_defaults import GenerationDefaults, first
 from quire_engine.protocol.messages import ModelFacts
 from quire_engine.protocol.sampling import SamplingParams
+from quire_engine.server.errors import PromptTooLongError
 from quire_engine.server.rendering import TemplateRenderer
 from quire_engine.server.schemas.chat import ChatMessage
 from quire_engine.server.schemas.completions import CompletionRequest
@@ -138,11 +139,7 @@ def _check_characters(
     Tokenizing megabytes takes seconds of a core and of the GIL from everybody else's requests.
     """
     if num_characters > most_characters(tokenizer, facts):
-        raise RequestError(
-            f"{parameter}: {num_characters} characters leave no room to generate: the model takes"
-            f" {facts.max_model_len} tokens of prompt and output together; send a shorter prompt",
-            parameter=parameter,
-        )
+        raise _too_long(f"{num_characters} characters", facts, parameter)
 
 
 def most_characters(tokenizer: Tokenizer, facts: ModelFacts) -> int:
@@ -168,17 +165,21 @@ def check_prompt(token_ids: list[int], facts: ModelFacts, parameter: str) -> Non
     if not token_ids:
         raise RequestError(f"{parameter}: must not be empty", parameter=parameter)
     if len(token_ids) >= facts.max_model_len:
-        raise RequestError(
-            f"{parameter}: {len(token_ids)} tokens leave no room to generate: the model takes"
-            f" {facts.max_model_len} tokens of prompt and output together; send a shorter prompt",
-            parameter=parameter,
-        )
+        raise _too_long(f"{len(token_ids)} tokens", facts, parameter)
     largest = max(token_ids)
     if largest >= facts.vocab_size:
         raise RequestError(
             f"{parameter}: token id {largest} is outside the vocabulary of {facts.vocab_size}",
             parameter=parameter,
         )
+
+
+def _too_long(size: str, facts: ModelFacts, parameter: str) -> PromptTooLongError:
+    return PromptTooLongError(
+        f"{parameter}: {size} leave no room to generate: the model's maximum context length is"
+        f" {facts.max_model_len} tokens of prompt and output together; send a shorter prompt",
+        parameter=parameter,
+    )
 
 
 def choose_sampling(

@@ -84,4 +84,4 @@ def _own_names() -> Iterator[None]:
         message = str(error)
         if message.startswith(f"{name}:"):
             message = own + message.removeprefix(name)
-        raise RequestError(message, parameter=own) from None
+        raise type(error)(message, parameter=own) from None
