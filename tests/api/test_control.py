@@ -1,9 +1,12 @@
 """Draining and taking back, and limits that change while requests run."""
 
 import asyncio
+import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -78,6 +81,51 @@ async def test_what_outlives_the_drains_time_ends_with_an_error(
     wait_until(lambda: steered.state().blocks.held == 0)
     delete_drain(steered)
     assert steered.is_ready()
+
+
+@contextmanager
+def half_sent(server: RunningServer) -> Iterator[tuple[socket.socket, bytes]]:
+    """A request whose body has come by half, and the rest of it."""
+    payload = json.dumps(completion()).encode()
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(payload)}\r\n\r\n"
+    host, port = server.url.removeprefix("http://").split(":")
+    before = num_in_flight(server)
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(head.encode() + payload[:9])
+        wait_until(lambda: num_in_flight(server) == before + 1)
+        yield connection, payload[9:]
+
+
+def num_in_flight(server: RunningServer) -> int:
+    """As ending a drain says, which there is none of."""
+    return int(delete_drain(server)["num_in_flight"])
+
+
+def test_a_drain_waits_for_a_body_and_its_time_ends_the_wait(steered: RunningServer) -> None:
+    with half_sent(steered) as (connection, _):
+        status = steered.post("/drain", {"seconds": 0.05}).json()
+        answer = b""
+        while not answer.endswith(b"}}"):
+            answer += connection.recv(1 << 16)
+    delete_drain(steered)
+
+    assert status == {"is_draining": True, "num_in_flight": 1}
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b'"code":"draining"' in answer
+    wait_until(lambda: num_in_flight(steered) == 0)
+    assert steered.post(COMPLETIONS, completion()).status_code == 200
+
+
+def test_a_body_that_came_by_half_before_the_signal_is_answered() -> None:
+    flags = ("--drain-grace-seconds", "0")
+    with RunningServer(*SIMULATED, *flags) as server, half_sent(server) as (connection, rest):
+        server.stop()
+        wait_until(lambda: server.post(COMPLETIONS, completion()).status_code == 503)
+        connection.sendall(rest)
+        answer = connection.recv(1 << 16)
+
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert server.process.wait(60) == 0
 
 
 @pytest.mark.parametrize(

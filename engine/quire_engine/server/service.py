@@ -305,8 +305,7 @@ class Service:
             )
         if self._grammars is None:
             raise _not_ready()
-        with self.activity.track():  # a drain waits for it
-            return await self._grammars.prepare(spec)
+        return await self._grammars.prepare(spec)
 
     def stop_soon(self) -> None:
         """Be not ready any more, though requests are still taken."""
@@ -368,6 +367,7 @@ class Service:
         self._fail_all("The engine was drained before this request was finished.")
 
     def _fail_all(self, message: str) -> None:
+        self.activity.give_up()
         if self._grammars is not None:
             self._grammars.give_up()
         if self._client is not None:

@@ -7,10 +7,9 @@ from quire_engine.server.body import read_json
 from quire_engine.server.openapi import ERRORS_OF_GENERATION, describe
 from quire_engine.server.prompts import encode_conversation
 from quire_engine.server.routes.conversation import prepare_chat
-from quire_engine.server.routes.generate import check_request, respond
+from quire_engine.server.routes.generate import check_request, respond, take_request
 from quire_engine.server.schemas.chat import ChatChunk, ChatRequest, ChatResponse
 from quire_engine.server.service import Service
-from quire_engine.server.terms import read_terms
 from quire_engine.server.terms_headers import TERMS_HEADERS
 from quire_engine.server.tools.answer import make_answer
 
@@ -32,9 +31,7 @@ def build(service: Service) -> APIRouter:
         ),
     )
     async def create_chat_completion(http: Request) -> Response:
-        service.check_open()
-        terms = read_terms(http.headers)
-        with service.arrivals.until_sent(terms.gateway, terms.gateway_counter):
+        async with take_request(service, http) as terms:
             request = await read_json(http, decoder, service.config.server.max_body_bytes)
             check_request(service, request, terms)
             chat = await prepare_chat(service, request)

@@ -13,10 +13,10 @@ from quire_engine.server.body import read_json
 from quire_engine.server.embedding import MAX_AT_A_TIME, EmbeddingAnswer, EmbeddingTask
 from quire_engine.server.openapi import ERRORS_OF_GENERATION, describe
 from quire_engine.server.prompts import check_prompt, tokenize_prompts
-from quire_engine.server.routes.generate import check_cost_hint, note_gateway
+from quire_engine.server.routes.generate import check_cost_hint, note_gateway, take_request
 from quire_engine.server.schemas.embeddings import EmbeddingRequest, EmbeddingResponse
 from quire_engine.server.service import Service
-from quire_engine.server.terms import RequestTerms, read_terms
+from quire_engine.server.terms import RequestTerms
 from quire_engine.server.terms_headers import TERMS_HEADERS
 
 
@@ -36,9 +36,7 @@ def build(service: Service) -> APIRouter:
         ),
     )
     async def create_embeddings(http: Request) -> Response:
-        service.check_open()
-        terms = read_terms(http.headers)
-        with service.arrivals.until_sent(terms.gateway, terms.gateway_counter):
+        async with take_request(service, http) as terms:
             request = await read_json(http, decoder, service.config.server.max_body_bytes)
             service.check_model(request.model)
             _check_size(service, request)

@@ -1,6 +1,9 @@
 """What chat and text completions share: from a checked body to a response."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from fastapi import Request
 
 from quire_engine.protocol.grammar import Grammar
 from quire_engine.protocol.messages import AddRequest
@@ -16,8 +19,24 @@ from quire_engine.server.schemas.parameters import GenerationParameters
 from quire_engine.server.search_rules import choose_beams
 from quire_engine.server.service import Service
 from quire_engine.server.streaming import GenerationResponse
-from quire_engine.server.terms import RequestTerms
+from quire_engine.server.terms import RequestTerms, read_terms
 from quire_engine.server.text_maker import ReasoningChoices, TextChoices
+
+
+@asynccontextmanager
+async def take_request(service: Service, http: Request) -> AsyncIterator[RequestTerms]:
+    """Let a request in for as long as it is read and made ready; its terms are returned.
+
+    Raises
+    ------
+    ApiError
+        The server takes none, the headers say what makes no sense, or a drain's time is over.
+    """
+    service.check_open()
+    terms = read_terms(http.headers)
+    with service.arrivals.until_sent(terms.gateway, terms.gateway_counter):
+        async with service.activity.prepare():
+            yield terms
 
 
 def check_request(service: Service, request: GenerationParameters, terms: RequestTerms) -> None:

@@ -13,11 +13,10 @@ from quire_engine.server.openapi import ERRORS_OF_GENERATION, describe
 from quire_engine.server.prompts import encode_conversation
 from quire_engine.server.responses import ResponsesAnswer
 from quire_engine.server.routes.conversation import prepare_chat
-from quire_engine.server.routes.generate import check_request, respond
+from quire_engine.server.routes.generate import check_request, respond, take_request
 from quire_engine.server.schemas.response_objects import ResponseObject, ResponseStreamEvent
 from quire_engine.server.schemas.responses import ResponsesRequest
 from quire_engine.server.service import Service
-from quire_engine.server.terms import read_terms
 from quire_engine.server.terms_headers import TERMS_HEADERS
 
 _OWN_NAMES = {
@@ -47,26 +46,25 @@ def build(service: Service) -> APIRouter:
         ),
     )
     async def create_response(http: Request) -> Response:
-        service.check_open()
-        terms = read_terms(http.headers)
-        with service.arrivals.until_sent(terms.gateway, terms.gateway_counter), _own_names():
-            request = await read_json(http, decoder, service.config.server.max_body_bytes)
-            service.check_model(request.model)
-            chat = request.to_chat()
-            check_request(service, chat, terms)
-            ready = await prepare_chat(service, chat)
-            return respond(
-                service,
-                chat,
-                ResponsesAnswer(request, chat, ready.use),
-                terms,
-                [await encode_conversation(service.tokenizer, ready.prompt)],
-                prompt_parameter="input",
-                wanted_tokens=chat.wanted_tokens(),
-                grammar=ready.grammar,
-                reasoning=ready.reasoning,
-                control_tokens=ready.use.control_tokens if ready.use else None,
-            )
+        async with take_request(service, http) as terms:
+            with _own_names():
+                request = await read_json(http, decoder, service.config.server.max_body_bytes)
+                service.check_model(request.model)
+                chat = request.to_chat()
+                check_request(service, chat, terms)
+                ready = await prepare_chat(service, chat)
+                return respond(
+                    service,
+                    chat,
+                    ResponsesAnswer(request, chat, ready.use),
+                    terms,
+                    [await encode_conversation(service.tokenizer, ready.prompt)],
+                    prompt_parameter="input",
+                    wanted_tokens=chat.wanted_tokens(),
+                    grammar=ready.grammar,
+                    reasoning=ready.reasoning,
+                    control_tokens=ready.use.control_tokens if ready.use else None,
+                )
 
     return router
 
