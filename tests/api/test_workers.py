@@ -1,5 +1,6 @@
 """Several API processes before one core: one engine to whoever asks, whichever of them answers."""
 
+import json
 import os
 import signal
 import socket
@@ -178,6 +179,60 @@ def test_limits_changed_at_one_worker_are_in_force_at_all(talks: list[socket.soc
     assert ask_all(others, "/thresholds") == [(200, wanted)] * 2
     assert ask(others[0], "PUT", "/thresholds", old) == (200, old)
     assert ask(first, "GET", "/thresholds") == (200, old)
+
+
+def test_a_gateways_request_counts_at_every_worker_once_the_core_has_it(
+    shared: RunningServer, talks: list[socket.socket]
+) -> None:
+    payload = json.dumps(completion()).encode()
+    first, second, third = talks
+    half = (
+        f"POST {COMPLETIONS} HTTP/1.1\r\nhost: 127.0.0.1\r\nx-quire-gateway: g;5\r\n"
+        f"content-length: {len(payload)}\r\n\r\n"
+    )
+    first.sendall(half.encode() + payload[:9])
+    wait_until(lambda: ask(second, "DELETE", "/drain")[1]["num_in_flight"] == 1, SECONDS)
+    headers = {"x-quire-gateway": "g;6"}
+    assert ask(second, "POST", COMPLETIONS, completion(), headers=headers)[0] == 200
+
+    def included(talk: socket.socket) -> Any:
+        return ask(talk, "GET", "/state")[1]["gateways"].get("g")
+
+    for talk in (second, third):
+        wait_until(partial(lambda talk: included(talk) == 4, talk), SECONDS)
+    first.sendall(payload[9:])
+    assert b"200 OK" in first.recv(1 << 16)
+    for talk in (second, third):
+        wait_until(partial(lambda talk: included(talk) == 6, talk), SECONDS)
+
+
+def test_forms_and_calls_are_the_same_at_every_worker(talks: list[socket.socket]) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [1, 2, 3]}, "b": {"type": "boolean"}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    }
+    shared = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "seed": 4}
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    call = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False}
+    messages = []
+    for talk in talks:
+        written = _say(talk, shared | {"response_format": form})
+        called = _say(talk, shared | call)["tool_calls"][0]["function"]
+        messages.append((written["content"], called))
+
+    assert messages == [messages[0]] * 3
+    written, called = messages[0]
+    assert json.loads(written).keys() == json.loads(called["arguments"]).keys() == {"a", "b"}
+
+
+def _say(talk: socket.socket, body: dict[str, Any]) -> dict[str, Any]:
+    status, answer = ask(talk, "POST", "/v1/chat/completions", body | {"max_tokens": 200})
+    assert status == 200, answer
+    message: dict[str, Any] = answer["choices"][0]["message"]
+    return message
 
 
 def test_all_workers_give_the_same_account_of_an_idle_engine(

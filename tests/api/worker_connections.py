@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -67,13 +68,18 @@ class Connections:
 
 
 def ask(
-    connection: socket.socket, method: str, path: str, body: Any = None, key: str = "none"
+    connection: socket.socket,
+    method: str,
+    path: str,
+    body: Any = None,
+    key: str = "none",
+    headers: Mapping[str, str] | None = None,
 ) -> tuple[int, Any]:
     """A request and its answer over a connection that stays open."""
     client = http.client.HTTPConnection("127.0.0.1")
     client.sock = connection
-    headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
-    client.request(method, path, None if body is None else json.dumps(body), headers)
+    own = {"content-type": "application/json", "authorization": f"Bearer {key}", **(headers or {})}
+    client.request(method, path, None if body is None else json.dumps(body), own)
     response = client.getresponse()
     payload = response.read()
     is_json = response.headers["content-type"].startswith("application/json")

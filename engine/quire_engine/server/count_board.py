@@ -1,7 +1,7 @@
 """Numbers of all API processes in one piece of memory: each writes its own, everyone reads all.
 
-    segment of worker 0   │ used, open connections, ... │ entry │ entry │ ...          free │
-    segment of worker 1   │ used, open connections, ... │ entry │ ...                       │
+    segment of worker 0   │ used, open connections, ... │ arrivals │ entry │ entry │ ...   free │
+    segment of worker 1   │ used, open connections, ... │ arrivals │ entry │ ...                │
     entry                 │ length of key, number of values │ key (msgpack) │ values (float64) │
 
 So a scrape at any worker sees what all have counted, without asking them. A worker that is killed
@@ -38,7 +38,10 @@ class Gauge(IntEnum):
     """1 while it takes connections, else 0."""
 
 
-_HEADER_WORDS = 1 + len(Gauge)
+NUM_ARRIVALS = 64
+"""Pairs of numbers in each segment, for gateways whose requests are on their way."""
+_FIRST_ARRIVAL = 1 + len(Gauge)
+_HEADER_WORDS = _FIRST_ARRIVAL + 2 * NUM_ARRIVALS
 _USED = 0
 """The first word of a segment: words in use. Written last, so that no reader sees half an entry."""
 
@@ -97,10 +100,23 @@ class CountBoard:
         """The gauge of each worker."""
         return [int(segment[kind]) for segment in self._segments]
 
+    @property
+    def own_arrivals(self) -> Cells:
+        """The own pairs, which `GatewayArrivals` writes."""
+        return self._segments[self._own][_FIRST_ARRIVAL:_HEADER_WORDS]
+
+    def others_arrivals(self) -> Iterator[Cells]:
+        """The pairs of each other worker."""
+        for number, segment in enumerate(self._segments):
+            if number != self._own:
+                yield segment[_FIRST_ARRIVAL:_HEADER_WORDS]
+
     def clear_gauges(self) -> None:
         """The worker of the own segment is gone: it has nothing any more."""
         for kind in Gauge:
             self.gauge(kind)[0] = 0.0
+        for index in range(2 * NUM_ARRIVALS):
+            self.own_arrivals[index] = 0.0
 
     def _cells_of(self, name: str) -> Iterator[tuple[Labels, Cells]]:
         for number, entries in enumerate(self._entries):

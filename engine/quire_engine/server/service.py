@@ -89,7 +89,7 @@ class Service:
         self.metrics = ServerMetrics(self.model_name, board)
         self.config_hash = hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:16]
         self.activity = Activity(self.metrics.requests_in_flight)
-        self.arrivals = GatewayArrivals()
+        self.arrivals = GatewayArrivals(self.metrics.board)
         self.feed = StateFeed()
         self.drain = Drain(self.fail_drained)
         self._own_steering = OwnSteering(self.drain, self.feed)

@@ -13,9 +13,27 @@ from quire_engine.workers.messages import FromWorker
 
 _MAX_UNREAD_BYTES = 8 << 20
 """A worker that has not read so much of what it was told hangs: that is minutes of news."""
+_MAX_BEHIND_SECONDS = 30.0
+"""Nor may any of it wait for so long, beyond what the socket holds, without a moment of none."""
 _LEAVE_SECONDS = 10.0
 """A worker that was told to leave is killed after this."""
 _log = logging.getLogger(__name__)
+
+
+class Backlog:
+    """What a worker was told and has not read."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def is_too_much(self, num_bytes: int, now: float) -> bool:
+        """Whether so much tells that the worker hangs, or that there is some for so long."""
+        if not num_bytes:
+            self._since = None
+            return False
+        if self._since is None:
+            self._since = now
+        return num_bytes > _MAX_UNREAD_BYTES or now - self._since > _MAX_BEHIND_SECONDS
 
 
 class WorkerProcess:
@@ -31,6 +49,7 @@ class WorkerProcess:
         """Number of the newest state that is in force there."""
         self._process = process
         self._link: Link[FromWorker] | None = None
+        self._backlog = Backlog()
 
     @classmethod
     async def start(
@@ -61,7 +80,8 @@ class WorkerProcess:
         """Tell it something; one that has not listened for long is killed."""
         if self._link is None:
             return
-        if self._link.num_unsent_bytes > _MAX_UNREAD_BYTES:
+        now = asyncio.get_running_loop().time()
+        if self._backlog.is_too_much(self._link.num_unsent_bytes, now):
             _log.error("API worker %d does not listen; killing it", self.number)
             self.kill()
             return

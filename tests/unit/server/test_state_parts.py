@@ -1,15 +1,19 @@
 """The parts that the state is made of: feed, prefix ring, arrivals, compact form, drain."""
 
 import asyncio
+import mmap
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from quire_engine.core.prefix_ring import NUM_KEPT, PrefixRing
 from quire_engine.errors import RequestError
 from quire_engine.protocol.messages import PrefixChunks
 from quire_engine.protocol.state import write_compact
 from quire_engine.server.arrivals import GatewayArrivals
+from quire_engine.server.count_board import NUM_ARRIVALS, SEGMENT_BYTES, CountBoard
 from quire_engine.server.drain import Drain
 from quire_engine.server.schemas.control import ThresholdsBody
 from quire_engine.server.state_feed import StateFeed
@@ -74,7 +78,7 @@ def test_the_ring_keeps_the_newest_and_a_late_reader_sees_that_it_missed_some() 
 
 
 def test_a_counter_is_not_included_while_an_earlier_request_is_on_its_way() -> None:
-    arrivals = GatewayArrivals()
+    arrivals = GatewayArrivals(CountBoard.alone())
     with arrivals.until_sent("g", 5), arrivals.until_sent("g", 6):
         pass
     arrivals.settle("g", 6)
@@ -85,13 +89,70 @@ def test_a_counter_is_not_included_while_an_earlier_request_is_on_its_way() -> N
 
 
 def test_a_request_that_is_answered_early_is_not_on_its_way() -> None:
-    arrivals = GatewayArrivals()
+    arrivals = GatewayArrivals(CountBoard.alone())
     with pytest.raises(RequestError), arrivals.until_sent("g", 5):
         raise RequestError("no")
     with arrivals.until_sent("", 0):
         pass
 
     assert arrivals.included({"g": 6}) == {"g": 6}
+
+
+def workers_arrivals(num: int) -> tuple[list[CountBoard], list[GatewayArrivals]]:
+    memory = mmap.mmap(-1, num * SEGMENT_BYTES)
+    boards = [CountBoard(memory, num_segments=num, own=own) for own in range(num)]
+    return boards, [GatewayArrivals(board) for board in boards]
+
+
+def test_a_counter_is_not_included_while_another_worker_has_an_earlier_request() -> None:
+    boards, (first, second, third) = workers_arrivals(3)
+    with first.until_sent("g", 5), second.until_sent("g", 3), third.until_sent("g", 6):
+        pass
+    third.settle("g", 6)
+    for arrivals in (first, second, third):
+        assert arrivals.included({"g": 6, "h": 2}) == {"g": 2, "h": 2}
+    second.settle("g", 3)
+    assert third.included({"g": 6}) == {"g": 4}
+    boards[0].clear_gauges()  # as when its worker is killed
+    assert third.included({"g": 6}) == {"g": 6}
+
+
+arrival = st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.integers(1, 9))
+
+
+@given(st.lists(st.tuples(st.booleans(), arrival), max_size=40))
+def test_all_workers_include_the_same(steps: list[tuple[bool, tuple[int, str, int]]]) -> None:
+    _, workers = workers_arrivals(3)
+    pending: list[tuple[int, str, int]] = []
+    for arrives, step in steps:
+        if arrives:
+            pending.append(step)
+            with workers[step[0]].until_sent(step[1], step[2]):
+                pass
+        elif pending:
+            worker, gateway, counter = pending.pop(step[2] % len(pending))
+            workers[worker].settle(gateway, counter)
+        expected = {}
+        for gateway in "abc":
+            counters = [counter for _, name, counter in pending if name == gateway]
+            expected[gateway] = min([7, *(counter - 1 for counter in counters)])
+        for arrivals in workers:
+            assert arrivals.included(dict.fromkeys("abc", 7)) == expected
+
+
+def test_more_gateways_than_places_take_turns() -> None:
+    _, (first, second) = workers_arrivals(2)
+    names = [f"gw-{number}" for number in range(NUM_ARRIVALS + 1)]
+    for name in names:
+        with first.until_sent(name, 5):
+            pass
+    included = second.included(dict.fromkeys(names, 9))
+    assert sorted(included.values()) == [4] * NUM_ARRIVALS + [9]
+    for name in names:
+        first.settle(name, 5)
+    with first.until_sent(names[-1], 3):
+        pass
+    assert second.included({names[-1]: 9}) == {names[-1]: 2}
 
 
 def test_the_compact_state_is_all_zeros_before_there_is_a_core() -> None:
