@@ -6,6 +6,7 @@
     ├── ModelError                 a model's files cannot be read or are not supported
     ├── RequestError               one request is refused; others are untouched
     ├── CapacityError              the machine cannot hold what was asked for
+    ├── CalibrationError           step times could not be measured; an engine serves without
     └── EngineDeadError            the core process is gone; requests in flight have ended
 
 Every message says what to do. Broken invariants are `RuntimeError("bug: ...")` instead.
@@ -38,6 +39,10 @@ class RequestError(QuireError):
 
 class CapacityError(QuireError):
     """The machine cannot hold what was asked for; the message says how much would fit."""
+
+
+class CalibrationError(QuireError):
+    """Step times could not be measured, or what was measured makes no sense."""
 
 
 class EngineDeadError(QuireError):

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.api.events import check_ends_once, parse_events, text_of
-from tests.api.servers import RunningServer, wait_until_async
+from tests.api.servers import RunningServer, wait_until, wait_until_async
 
 CHAT = "/v1/chat/completions"
 MODEL = "SmolLM2-135M-Instruct.Q4_1"
@@ -38,6 +38,25 @@ def test_it_knows_the_capital_of_france_and_when_to_stop(real_server: RunningSer
     assert whole["usage"]["completion_tokens"] < 32
     assert check_ends_once(events) == "finish"
     assert text_of(events) == choice["message"]["content"]
+
+
+def test_its_state_says_how_its_step_times_began(real_server: RunningServer) -> None:
+    wait_until(lambda: real_server.state().calibration is not None)
+    calibration = real_server.state().calibration
+
+    assert calibration is not None
+    # a machine too busy to measure anything learns its step times while serving
+    assert calibration.status in ("measured", "stored", "failed")
+    if calibration.status == "failed":
+        assert calibration.detail
+        return
+    assert calibration.num_steps > 0
+    assert calibration.prefill_tokens_per_second
+    assert {1, 4} <= {rate.num_decodes for rate in calibration.decode_steps}
+    step_time = real_server.state().step_time
+    assert step_time is not None
+    assert step_time.residuals is not None
+    assert step_time.limits.num_decodes >= 4
 
 
 def test_characters_of_several_tokens_come_whole(real_server: RunningServer) -> None:

@@ -5,6 +5,7 @@ import shlex
 from quire_engine.config.engine import EngineConfig
 from quire_engine.config.values import split
 from quire_engine.errors import ConfigError
+from quire_engine.profiles.files import is_profile_file, read_profile
 from quire_engine.profiles.gpus import find_gpu
 from quire_engine.profiles.shapes import find_shape
 
@@ -62,6 +63,19 @@ def _check_simulation(config: EngineConfig) -> None:
             if getattr(executor, name) is not None:
                 raise ConfigError(f"{name} is only for simulated engines: set simulate too")
         return
+    if executor.device != "auto":
+        raise ConfigError(
+            f"device is {executor.device}, but a simulated engine computes on none: "
+            "remove device or simulate"
+        )
+    if is_profile_file(executor.simulate):
+        if executor.model_shape is not None:
+            raise ConfigError(
+                f"simulate is the profile {executor.simulate}, which has its model: "
+                "remove model_shape"
+            )
+        read_profile(executor.simulate)
+        return
     if executor.model_shape is None:
         raise ConfigError(
             f'simulate is "{executor.simulate}", but model_shape is not set: '
@@ -69,11 +83,6 @@ def _check_simulation(config: EngineConfig) -> None:
         )
     find_gpu(executor.simulate)
     find_shape(executor.model_shape)
-    if executor.device != "auto":
-        raise ConfigError(
-            f"device is {executor.device}, but a simulated engine computes on none: "
-            "remove device or simulate"
-        )
 
 
 def _check_steps(config: EngineConfig) -> None:

@@ -137,10 +137,14 @@ class ExecutorConfig:
     """Where the model runs; auto takes a CUDA GPU if there is one."""
     num_threads: Count | None = None
     """Threads of the CPU executor; default: the cores this process may use."""
+    calibration_seconds: Seconds = 5.0
+    """Seconds before the first start is ready in which step times are measured; the next start on
+    the same machine takes what was measured. 0: they are learnt from requests alone."""
     simulate: Text | None = None
-    """Simulate this GPU (see `quire profiles`) instead of computing: no torch, no weights."""
+    """Simulate this GPU (see `quire profiles`), or the engine that a file of `quire profile` is of,
+    instead of computing: no torch, no weights."""
     model_shape: Text | None = None
-    """With simulate: the model's shape, such as llama3-8b."""
+    """With simulate and a GPU's name: the model's shape, such as llama3-8b."""
     simulated_step_seconds: Seconds | None = None
     """With simulate: a fixed time per step instead of the GPU's model; 0 runs flat out."""
     command: Text | None = None

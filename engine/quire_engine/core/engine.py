@@ -17,6 +17,7 @@ from quire_engine.errors import RequestError
 from quire_engine.execution.base import Executor
 from quire_engine.grammar.matching import GrammarState
 from quire_engine.kvcache.manager import BlockManager
+from quire_engine.profiles.engine_profile import Calibration
 from quire_engine.profiles.step_time_fit import StepTimeFitter
 from quire_engine.protocol import metric_names as names
 from quire_engine.protocol.messages import (
@@ -66,6 +67,8 @@ class EngineCore:
     load_tokenizer
         Called once, when a beam search has stop texts for the first time; without it they are
         refused.
+    calibration
+        What was measured before; only with a clock, which goes on from there.
     """
 
     def __init__(
@@ -78,13 +81,16 @@ class EngineCore:
         clock: Callable[[], float] | None = None,
         step_clock: Callable[[], float] | None = None,
         load_tokenizer: Callable[[], Tokenizer] | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self._speller = Speller(load_tokenizer)
         self._lock = Lock()
         self._clock = clock
         self._step_clock = step_clock
         self._step_stats = StepStats()
-        self._step_times = StepTimeFitter(executor.step_time) if clock else None
+        step_time = calibration.step_time if calibration else executor.step_time
+        self._calibration = calibration.report if calibration else None
+        self._step_times = StepTimeFitter(step_time) if clock else None
         self._random = random_source or random.SystemRandom()
         seed = config.executor.seed
         self._seeds = self._random if seed is None else random.Random(seed)
@@ -108,7 +114,7 @@ class EngineCore:
             ageing_seconds=config.scheduler.ageing_seconds,
             limits=_thresholds(config),
             pace=Pace(
-                executor.step_time,
+                step_time,
                 step_seconds_budget=config.admission.slo_time_per_output_token,
                 max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
             ),
@@ -205,6 +211,7 @@ class EngineCore:
                 step_time=scheduler.pace.model,
                 z=scheduler.ledger.safety.z,
                 thresholds=scheduler.admission.limits,
+                calibration=self._calibration,
             )
 
     def prefix_news(self) -> PrefixChunks | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import zmq
 
 from quire_engine import logs
+from quire_engine.calibration.start import calibrate_at_start
 from quire_engine.core.engine import EngineCore
 from quire_engine.core.front_desk import FrontDesk
 from quire_engine.core.grammars import GrammarDesk
@@ -32,6 +33,7 @@ from quire_engine.errors import QuireError
 from quire_engine.execution.base import Executor
 from quire_engine.execution.factory import create_executor
 from quire_engine.execution.recovering import with_retries
+from quire_engine.profiles.engine_profile import Calibration
 from quire_engine.protocol.messages import (
     CoreFailed,
     Goodbye,
@@ -76,6 +78,7 @@ class _CoreProcess:
         try:
             executor, facts = self._load()
         except QuireError as error:
+            calibration = self._calibrate(executor, facts)
             return self._fail(str(error))
         except MemoryError as error:
             return self._fail(
@@ -95,6 +98,7 @@ class _CoreProcess:
                 clock=clock,
                 step_clock=time.monotonic,
                 load_tokenizer=self._load_tokenizer,
+                calibration=calibration,
             )
             front_desk = FrontDesk(core, self._context, time.monotonic)
             loop = StepLoop(core, facts, self._inputs, self._outputs, front_desk=front_desk)
@@ -120,6 +124,15 @@ class _CoreProcess:
 
     def _report_progress(self, stage: str, fraction: float) -> None:
         now = time.monotonic()
+    def _calibrate(self, executor: Executor, facts: ModelFacts) -> Calibration | None:
+        """Measure step times before anything is served; None where they are known."""
+        path = self._launch.model_path
+        if executor.step_time is not None or path is None:
+            return None
+        return calibrate_at_start(
+            executor, facts, self._launch.config, Path(path), self._report_progress
+        )
+
         if now < self._reported_at + _PROGRESS_INTERVAL_SECONDS and fraction < 1:
             return
         self._reported_at = now

@@ -13,17 +13,14 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from quire_engine.config import EngineConfig
-from quire_engine.errors import CapacityError, ConfigError
+from quire_engine.errors import CapacityError
 from quire_engine.execution.base import Batch, Executor, Progress, StartedRow, StepResult
 from quire_engine.execution.clocks import Clock, RealClock
 from quire_engine.execution.contract import BatchChecker
 from quire_engine.execution.simulated_grammars import SimulatedGrammars
 from quire_engine.execution.simulated_scores import SimulatedScores
-from quire_engine.profiles.capacity import count_kv_blocks
-from quire_engine.profiles.gpus import Gpu, find_gpu
-from quire_engine.profiles.roofline import estimate_step_time
-from quire_engine.profiles.shapes import SHAPES, ComputeType, ModelShape, find_shape
-from quire_engine.profiles.step_time import StepTimeModel, constant_step_time, count_pairs
+from quire_engine.execution.simulation_target import find_target
+from quire_engine.profiles.step_time import StepTimeModel, count_pairs
 from quire_engine.protocol.messages import ModelFacts
 
 _WORDS = (
@@ -50,7 +47,8 @@ class SimulatedExecutor(Executor):
     Parameters
     ----------
     config
-        `executor.simulate` and `executor.model_shape` name the GPU and the model;
+        `executor.simulate` and `executor.model_shape` name the GPU and the model, or the former a
+        file that `quire profile` wrote of both;
         `executor.simulated_step_seconds` overrides the GPU's time, and with 0 no clock is read.
     clock
         Where time passes: the machine's clock by default, or a `VirtualClock`.
@@ -60,18 +58,18 @@ class SimulatedExecutor(Executor):
     Raises
     ------
     ConfigError
-        The GPU or shape is unknown or missing, or max_model_len exceeds the shape's.
+        The GPU, shape or file is unknown or missing, or max_model_len exceeds the model's.
     """
 
     def __init__(
         self, config: EngineConfig, *, clock: Clock | None = None, check: bool = False
     ) -> None:
         self._config = config
-        self._gpu, self._shape = _find_profile(config)
+        self._target = find_target(config)
         self._clock = clock or RealClock()
         self._is_checked = check
         self._checker: BatchChecker | None = None
-        self.step_time: StepTimeModel = _choose_step_time(config, self._gpu, self._shape)
+        self.step_time: StepTimeModel = self._target.step_time
         """How long each step takes."""
         self._takes_time = config.executor.simulated_step_seconds != 0
         num_rows = config.scheduler.max_num_seqs
@@ -82,13 +80,13 @@ class SimulatedExecutor(Executor):
 
     def load(self, progress: Progress) -> None:
         """Nothing to load."""
-        progress(f"simulating {self._shape.name} on {self._gpu.name}", 1.0)
+        progress(f"simulating {self._target.model} on {self._target.device}", 1.0)
 
     def allocate_cache(self) -> ModelFacts:
         """Say what would fit the GPU, or what `cache.max_num_blocks` says."""
         cache = self._config.cache
-        max_model_len = self._config.model.max_model_len or self._shape.max_model_len
-        num_blocks = cache.max_num_blocks or self._count_blocks()
+        max_model_len = self._config.model.max_model_len or self._target.max_model_len
+        num_blocks = cache.max_num_blocks or self._target.count_blocks()
         if num_blocks * cache.block_size < max_model_len:
             raise CapacityError(
                 f"one request of max_model_len {max_model_len} tokens needs "
@@ -103,7 +101,7 @@ class SimulatedExecutor(Executor):
             )
         return ModelFacts(
             max_model_len=max_model_len,
-            vocab_size=self._shape.vocab_size,
+            vocab_size=self._target.vocab_size,
             num_blocks=num_blocks,
             block_size=cache.block_size,
         )
@@ -140,26 +138,10 @@ class SimulatedExecutor(Executor):
 
     def describe(self) -> str:
         """Name the GPU whose time is taken."""
-        return f"simulated {self._gpu.name}"
+        return f"simulated {self._target.device}"
 
     def close(self) -> None:
         """Nothing to release."""
-
-    def _count_blocks(self) -> int:
-        """Blocks that requests can use: all that fit but the null block."""
-        scheduler = self._config.scheduler
-        return (
-            count_kv_blocks(
-                self._gpu,
-                self._shape,
-                block_size=self._config.cache.block_size,
-                gpu_memory_utilization=self._config.cache.gpu_memory_utilization,
-                max_num_batched_tokens=scheduler.max_num_batched_tokens,
-                max_num_seqs=scheduler.max_num_seqs,
-                dtype=_compute_type(self._config),
-            )
-            - 1
-        )
 
     def _make_tokens(self, batch: Batch) -> list[int]:
         keys, num_prompt_tokens = self._keys, self._num_prompt_tokens
@@ -195,31 +177,3 @@ def _row_key(started: StartedRow) -> int:
     prompt: Sequence[int] = started.token_ids[: started.num_prompt_tokens]
     seed = started.sampling.seed or 0
     return crc32(array("I", prompt).tobytes(), seed & 0xFFFFFFFF)
-
-
-def _compute_type(config: EngineConfig) -> ComputeType:
-    dtype = config.model.dtype
-    return "bfloat16" if dtype == "auto" or dtype == "packed" else dtype
-
-
-def _find_profile(config: EngineConfig) -> tuple[Gpu, ModelShape]:
-    gpu_name, shape_name = config.executor.simulate, config.executor.model_shape
-    if gpu_name is None:
-        raise ConfigError("the simulated executor needs --simulate with the name of a GPU")
-    if shape_name is None:
-        raise ConfigError(f"--simulate {gpu_name} needs --model-shape: one of {', '.join(SHAPES)}")
-    gpu, shape = find_gpu(gpu_name), find_shape(shape_name)
-    wanted = config.model.max_model_len
-    if wanted is not None and wanted > shape.max_model_len:
-        raise ConfigError(
-            f"max_model_len {wanted} exceeds the {shape.max_model_len} tokens of {shape.name}: "
-            "lower it to that, or choose another --model-shape"
-        )
-    return gpu, shape
-
-
-def _choose_step_time(config: EngineConfig, gpu: Gpu, shape: ModelShape) -> StepTimeModel:
-    seconds = config.executor.simulated_step_seconds
-    if seconds is not None:
-        return constant_step_time(seconds)
-    return estimate_step_time(gpu, shape, dtype=_compute_type(config))

@@ -2,9 +2,13 @@
 
     device = compute(decodes + prefill tokens)     piecewise linear: weights first, then FLOPs
            + decodes x seconds_per_sequence        sampling and bookkeeping
-           + context x seconds_per_context_token   KV read by decodes
+           + context x seconds_per_context_token   KV read by decodes: a rate, a curve, or both;
+           + attend(context)                       few tokens do not fill a device
            + pairs x seconds_per_pair              attention of prompts
-    step   = max(device, floor)                    the host's own time, which the device hides
+           + prompt_seconds                        where there are prompts
+    step   = max(device, floor)                    the host's own time, which the device hides;
+                                                   longer where there are prompts, which no graph
+                                                   launches
 
 Every term grows with its work, so that more work never takes less time: coefficients that say
 otherwise are refused. A model knows the range of the samples behind it; planners must not ask
@@ -32,6 +36,14 @@ class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
     prefill_tokens: int
 
 
+class ResidualQuantiles(msgspec.Struct, frozen=True, kw_only=True):
+    """How measured steps lie around their predictions: measured / predicted - 1."""
+
+    p5: float
+    p50: float
+    p95: float
+
+
 class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
     """Predicts the seconds of a step; immutable, checked when made, saved as JSON.
 
@@ -53,21 +65,40 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
     """For each (query, key) pair of prompt tokens under the causal mask."""
     floor_seconds: float = 0.0
     """No step is shorter."""
+    context_tokens: tuple[int, ...] = ()
+    """Knots of a curve over the context of all decodes together; none where the rate says all."""
+    context_seconds: tuple[float, ...] = ()
+    """Seconds at each of these, besides the rate, never falling."""
+    prompt_seconds: float = 0.0
+    """What prompts add to a step, however small they are."""
+    prompt_floor_seconds: float = 0.0
+    """No step with prompts in it is shorter."""
+    residuals: ResidualQuantiles | None = None
+    """Of the samples behind the model; None where nothing was measured."""
     fit_error: float = 0.0
     """95th percentile of |predicted - measured| / measured over the samples."""
+    typical_error: float = 0.0
+    """Their median."""
     limits: StepLimits
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
-        _check_curve(self.compute_tokens, self.compute_seconds)
+        _check_curve("compute", self.compute_tokens, self.compute_seconds, fewest=1)
+        if self.context_tokens or self.context_seconds:
+            _check_curve("context", self.context_tokens, self.context_seconds, fewest=0)
         for name in (
             "seconds_per_sequence",
             "seconds_per_context_token",
             "seconds_per_pair",
             "floor_seconds",
+            "prompt_seconds",
+            "prompt_floor_seconds",
             "fit_error",
+            "typical_error",
         ):
             _check_number(name, getattr(self, name))
+        if self.residuals and not all(map(math.isfinite, msgspec.structs.astuple(self.residuals))):
+            raise ConfigError("step-time model: residuals must be finite")
         if min(msgspec.structs.astuple(self.limits)) < 0:
             raise ConfigError("step-time model: limits must not be negative")
 
@@ -94,10 +125,14 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
         device = (
             self._compute(num_decodes + prefill_tokens)
             + num_decodes * self.seconds_per_sequence
-            + context_tokens * self.seconds_per_context_token
+            + self._attend(context_tokens)
             + prefill_pairs * self.seconds_per_pair
         )
-        return device if device > self.floor_seconds else self.floor_seconds
+        floor = self.floor_seconds
+        if prefill_tokens:
+            device += self.prompt_seconds
+            floor = max(floor, self.prompt_floor_seconds)
+        return device if device > floor else floor
 
     def predict_decodes(self, num_decodes: int, context_tokens: int) -> Iterator[float]:
         """Yield the seconds of one step after the other in which the same sequences decode.
@@ -111,7 +146,7 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
         """
         fixed = self._compute(num_decodes) + num_decodes * self.seconds_per_sequence
         while True:
-            device = fixed + context_tokens * self.seconds_per_context_token
+            device = fixed + self._attend(context_tokens)
             yield device if device > self.floor_seconds else self.floor_seconds
             context_tokens += num_decodes
 
@@ -124,14 +159,23 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _compute(self, num_tokens: int) -> float:
-        """Interpolate the compute curve; beyond its last knot along the last slope."""
-        knots, seconds = self.compute_tokens, self.compute_seconds
-        right = min(max(bisect_right(knots, num_tokens), 1), len(knots) - 1)
-        left = right - 1
-        if num_tokens <= knots[left]:
-            return seconds[left]
-        slope = (seconds[right] - seconds[left]) / (knots[right] - knots[left])
-        return seconds[left] + slope * (num_tokens - knots[left])
+        return _interpolate(self.compute_tokens, self.compute_seconds, num_tokens)
+
+    def _attend(self, context_tokens: int) -> float:
+        seconds = context_tokens * self.seconds_per_context_token
+        if self.context_tokens:
+            seconds += _interpolate(self.context_tokens, self.context_seconds, context_tokens)
+        return seconds
+
+
+def _interpolate(knots: tuple[int, ...], seconds: tuple[float, ...], num_tokens: int) -> float:
+    """Read a curve: flat before its first knot, along the last slope beyond its last one."""
+    right = min(max(bisect_right(knots, num_tokens), 1), len(knots) - 1)
+    left = right - 1
+    if num_tokens <= knots[left]:
+        return seconds[left]
+    slope = (seconds[right] - seconds[left]) / (knots[right] - knots[left])
+    return seconds[left] + slope * (num_tokens - knots[left])
 
 
 def count_pairs(start: int, num_tokens: int) -> int:
@@ -186,15 +230,17 @@ def _check_number(name: str, value: float) -> None:
         raise ConfigError(f"step-time model: {name} must be finite and not negative, not {value}")
 
 
-def _check_curve(tokens: tuple[int, ...], seconds: tuple[float, ...]) -> None:
+def _check_curve(
+    name: str, tokens: tuple[int, ...], seconds: tuple[float, ...], *, fewest: int
+) -> None:
     if len(tokens) != len(seconds) or len(tokens) < 2:
         raise ConfigError(
-            "step-time model: compute_tokens and compute_seconds need the same number of knots, "
+            f"step-time model: {name}_tokens and {name}_seconds need the same number of knots, "
             f"at least 2, not {len(tokens)} and {len(seconds)}"
         )
     for value in seconds:
-        _check_number("compute_seconds", value)
-    if tokens[0] < 1 or any(b <= a for a, b in pairwise(tokens)):
-        raise ConfigError("step-time model: compute_tokens must rise from at least 1")
+        _check_number(f"{name}_seconds", value)
+    if tokens[0] < fewest or any(b <= a for a, b in pairwise(tokens)):
+        raise ConfigError(f"step-time model: {name}_tokens must rise from at least {fewest}")
     if any(b < a for a, b in pairwise(seconds)):
-        raise ConfigError("step-time model: compute_seconds must not fall: more work takes longer")
+        raise ConfigError(f"step-time model: {name}_seconds must not fall: more work takes longer")

@@ -14,14 +14,17 @@ Pure and deterministic: whoever runs the steps measures them.
 from collections.abc import Sequence
 from statistics import median
 
-from msgspec.structs import replace
-
 from quire_engine.profiles.step_time import StepLimits, StepTimeModel
-from quire_engine.profiles.step_time_evidence import Point, Sample, StepEvidence
+from quire_engine.profiles.step_time_build import (
+    build_model,
+    correct_model,
+    predicted_over_measured,
+)
+from quire_engine.profiles.step_time_evidence import Point, StepEvidence
 from quire_engine.profiles.step_time_prior import Prior
 from quire_engine.profiles.step_time_regression import (
-    Coefficients,
     Load,
+    Terms,
     choose_knots,
     fit_coefficients,
 )
@@ -31,8 +34,6 @@ MIN_OBSERVATIONS = 32
 _MIN_FRESHNESS = 0.05
 """A load that is never seen any more still says more than nothing."""
 _SAMPLES_OF_HALF_WEIGHT = 2
-_MAX_BIAS = 1.25
-"""Medians correct a fit by at most this factor: what is beyond is no bias but a new regime."""
 _FITS_PER_FLOOR = 4
 """A device that had no floor is asked for one in every so many fits."""
 _NUM_TO_NOTICE = 32
@@ -110,7 +111,7 @@ class StepTimeFitter:
         if self._model is None:
             return
         newest = list(self._evidence.recent)[-_NUM_TO_NOTICE:]
-        if abs(median(_ratios(self._model, newest)) - 1) > _CLEARLY:
+        if abs(median(predicted_over_measured(self._model, newest)) - 1) > _CLEARLY:
             self._evidence.outdate(self.num_observed - 2 * _NUM_TO_NOTICE)
 
     def _fit(self) -> StepTimeModel | None:
@@ -128,12 +129,20 @@ class StepTimeFitter:
             ranges += [(int(load.tokens), int(load.tokens)) for load in believed]
             limits = self._prior.widen(limits)
             source += f", begun with: {self._prior.model.source}"
-        knots = choose_knots(ranges)
+        terms = self._terms(choose_knots(ranges))
         had_floor = self._model is not None and self._model.floor_seconds > 0
         tries_floor = had_floor or self._num_fits % _FITS_PER_FLOOR == 0
         self._num_fits += 1
-        fitted = fit_coefficients(loads, knots, idle=self._idle, tries_floor=tries_floor)
-        return _correct(_build(source, knots, fitted, limits), recent)
+        fitted = fit_coefficients(loads, terms, idle=self._idle, tries_floor=tries_floor)
+        return correct_model(build_model(source, terms, fitted, limits), recent)
+
+    def _terms(self, knots: list[int]) -> Terms:
+        """What is told apart: as much as the profile does, for steps alone rarely tell more."""
+        if self._prior is None:
+            return Terms(knots)
+        prior = self._prior.model
+        tells_prompts = prior.prompt_seconds > 0 or prior.prompt_floor_seconds > 0
+        return Terms(knots, prior.context_tokens[:-1] or (0,), tells_prompts)
 
     def _load(self, point: Point) -> Load:
         age = self._evidence.num_observed - point.newest
@@ -154,46 +163,3 @@ def _limits(points: Sequence[Point]) -> StepLimits:
     return StepLimits(
         num_decodes=max(decodes), context_tokens=max(context), prefill_tokens=max(prefills)
     )
-
-
-def _build(
-    source: str, knots: list[int], fitted: Coefficients, limits: StepLimits
-) -> StepTimeModel:
-    curve = fitted.curve
-    if len(knots) == 1:  # one size was seen: nothing is known about others
-        knots, curve = [knots[0], 2 * knots[0]], curve * 2
-    return StepTimeModel(
-        source=source,
-        compute_tokens=tuple(knots),
-        compute_seconds=tuple(curve),
-        seconds_per_sequence=fitted.per_sequence,
-        seconds_per_context_token=fitted.per_context_token,
-        seconds_per_pair=fitted.per_pair,
-        floor_seconds=fitted.floor,
-        limits=limits,
-    )
-
-
-def _correct(model: StepTimeModel, recent: Sequence[Sample]) -> StepTimeModel:
-    """Move the median of the newest steps' predictions onto theirs, and say how far they err."""
-    ratios = sorted(_ratios(model, recent))
-    middle = max(ratios[len(ratios) // 2], 1 / _MAX_BIAS)
-    scale = 1 / min(middle, _MAX_BIAS)
-    errors = sorted(abs(ratio * scale - 1) for ratio in ratios)
-    return replace(
-        model,
-        compute_seconds=tuple(seconds * scale for seconds in model.compute_seconds),
-        seconds_per_sequence=model.seconds_per_sequence * scale,
-        seconds_per_context_token=model.seconds_per_context_token * scale,
-        seconds_per_pair=model.seconds_per_pair * scale,
-        floor_seconds=model.floor_seconds * scale,
-        fit_error=errors[len(errors) * 95 // 100],
-    )
-
-
-def _ratios(model: StepTimeModel, samples: Sequence[Sample]) -> list[float]:
-    """Predicted over measured seconds."""
-    return [
-        model.predict(decodes, context, prefills, pairs) / seconds
-        for seconds, decodes, context, prefills, pairs, _ in samples
-    ]

@@ -1,19 +1,25 @@
 """The coefficients of a step-time model, from points of measured work.
 
-Every point asks for   curve(tokens) + decodes x a + context x b + pairs x c  =  seconds
+Every point asks for
+
+    curve(tokens) + decodes x a + context x b + pairs x c (+ d where it has prompts)  =  seconds
+
 and counts by its relative error. The curve's knots lie where tokens were seen: the fewest of each
 octave, and the most of all. So no knot is without evidence, and the curve is straight within each
 octave, where means over steps obey the same equation as the steps themselves. Unknowns are the
 first knot's seconds and the rise to each next knot: none may be negative, hence nothing falls.
 
 The floor is the one term that is not linear. Where the shortest points make a plateau, the device
-is fitted to those above it alone, and to those of the plateau that it would exceed.
+is fitted to those above it alone, and to those of the plateau that it would exceed. `Terms` may ask
+for more: a rate of its own for each stretch of the context, and for points with prompts a constant
+and a floor of their own.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from operator import add
+from math import inf
+from operator import add, mul
 from typing import NamedTuple
 
 from quire_engine.profiles.nonnegative import Matrix, solve_nonnegative
@@ -25,6 +31,8 @@ _PLATEAU_FACTOR = 1.4
 _BEND_WEIGHT = 0.03
 """Of a bend as high as the seconds there: keeps what few loads leave open from being wild."""
 _MIN_PLATEAU_POINTS = 3
+_NUM_PLAIN_FEATURES = 3
+"""Those before the context's stretches."""
 _MIN_FLOOR_GAIN = 0.95
 """A floor must reduce the squared error to this, else the model does without."""
 
@@ -40,15 +48,29 @@ class Load(NamedTuple):
     pairs: float
 
 
+class Terms(NamedTuple):
+    """What the equations have unknowns for."""
+
+    knots: Sequence[int]
+    """Of the compute curve."""
+    context_knots: Sequence[int] = (0,)
+    """Context tokens at which the rate changes; rising from 0."""
+    tells_prompts: bool = False
+    """Whether prompts have a constant and a floor of their own."""
+
+
 class Coefficients(NamedTuple):
     """What a StepTimeModel is made of, as fitted."""
 
     curve: list[float]
     """Seconds at each knot, never falling."""
     per_sequence: float
-    per_context_token: float
     per_pair: float
+    per_prompt_step: float
+    per_context_token: list[float]
+    """From each knot of the context on."""
     floor: float = 0.0
+    prompt_floor: float = 0.0
 
 
 class _Row(NamedTuple):
@@ -58,7 +80,9 @@ class _Row(NamedTuple):
     seconds: float
     left: int
     part: float
-    features: tuple[float, float, float]
+    has_prompts: bool
+    features: tuple[float, ...]
+    """Decodes, pairs, 1 with prompts if that is told, and context tokens of each stretch."""
 
 
 def choose_knots(ranges: Sequence[tuple[int, int]]) -> list[int]:
@@ -78,9 +102,9 @@ def choose_knots(ranges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def fit_coefficients(
-    loads: Sequence[Load], knots: Sequence[int], *, idle: set[int], tries_floor: bool = True
+    loads: Sequence[Load], terms: Terms, *, idle: set[int], tries_floor: bool = True
 ) -> Coefficients:
-    """Fit with a floor if the loads show one, otherwise without.
+    """Fit with floors if the loads show them, otherwise without.
 
     Parameters
     ----------
@@ -89,34 +113,72 @@ def fit_coefficients(
     tries_floor
         Whether to look for a floor: it takes two more solutions.
     """
-    rows = [_place(load, knots) for load in loads]
-    level = _PLATEAU_FACTOR * min(row.seconds for row in rows)
-    plateau = [row for row in rows if row.seconds < level]
-    above = [row for row in rows if row.seconds >= level]
-    equations = _Equations(knots)
-    equations.add(above)
-    equations.add(plateau)
-    plain = equations.solve(idle)
-    if not tries_floor or len(plateau) < _MIN_PLATEAU_POINTS or not above:
+    rows = [_place(load, terms) for load in loads]
+    plain = _solve(rows, terms, idle)
+    if not tries_floor:
         return plain
-    equations = _Equations(knots)
+    if not terms.tells_prompts:
+        return _better(rows, plain, _fit_floors(rows, [rows], terms, idle))
+    decodes = [row for row in rows if not row.has_prompts]
+    prompts = [row for row in rows if row.has_prompts]
+    best = plain
+    for groups in ([decodes], [prompts], [decodes, prompts]):
+        best = _better(rows, best, _fit_floors(rows, groups, terms, idle))
+    return best
+
+
+def _fit_floors(
+    rows: Sequence[_Row], groups: Sequence[Sequence[_Row]], terms: Terms, idle: set[int]
+) -> Coefficients | None:
+    """Fit with a floor under each of these groups; None where one of them shows no plateau."""
+    plateaus = [_plateau(group) for group in groups]
+    low = {id(row) for plateau in plateaus for row in plateau}
+    above = [row for row in rows if id(row) not in low]
+    if not above or min(map(len, plateaus)) < _MIN_PLATEAU_POINTS:
+        return None
+    equations = _Equations(terms)
     equations.add(above)
-    exceeding, hidden = _split(plateau, equations.solve(idle))
-    if not hidden:
-        return plain
-    equations.add(exceeding)
-    weight = sum(row.weight for row in hidden)
-    floor = sum(row.weight * row.seconds for row in hidden) / weight
-    floored = equations.solve(idle)._replace(floor=floor)
-    return floored if _loss(rows, floored) < _MIN_FLOOR_GAIN * _loss(rows, plain) else plain
+    device = equations.solve(idle)
+    floors: dict[bool, float] = {}
+    for plateau in plateaus:
+        exceeding, hidden = _split(plateau, device)
+        if not hidden:
+            return None
+        equations.add(exceeding)
+        weight = sum(row.weight for row in hidden)
+        floor = sum(row.weight * row.seconds for row in hidden) / weight
+        floors[terms.tells_prompts and hidden[0].has_prompts] = floor
+    return equations.solve(idle)._replace(
+        floor=floors.get(False, 0.0), prompt_floor=floors.get(True, 0.0)
+    )
+
+
+def _plateau(rows: Sequence[_Row]) -> list[_Row]:
+    level = _PLATEAU_FACTOR * min((row.seconds for row in rows), default=0.0)
+    return [row for row in rows if row.seconds < level]
+
+
+def _better(rows: Sequence[_Row], first: Coefficients, second: Coefficients | None) -> Coefficients:
+    """Return the second if it is clearly better."""
+    if second is None or _loss(rows, second) >= _MIN_FLOOR_GAIN * _loss(rows, first):
+        return first
+    return second
+
+
+def _solve(rows: Sequence[_Row], terms: Terms, idle: set[int]) -> Coefficients:
+    equations = _Equations(terms)
+    equations.add(rows)
+    return equations.solve(idle)
 
 
 class _Equations:
     """Normal equations; the curve's part is kept by knots and solved by rises."""
 
-    def __init__(self, knots: Sequence[int]) -> None:
+    def __init__(self, terms: Terms) -> None:
+        knots = terms.knots
         self._knots = knots
-        size = len(knots) + 3
+        self._num_features = _NUM_PLAIN_FEATURES + len(terms.context_knots)
+        size = len(knots) + self._num_features
         self._gram: Matrix = [[0.0] * size for _ in range(size)]
         self._moments = [0.0] * size
         self._shortest = [0.0] * len(knots)
@@ -125,7 +187,7 @@ class _Equations:
         """Count rows in, each as 1 = (its work x coefficients) / (its seconds)."""
         first = len(self._knots)
         gram, moments, shortest = self._gram, self._moments, self._shortest
-        for weight, seconds, left, part, features in rows:
+        for weight, seconds, left, part, _, features in rows:
             scale = 1.0 / seconds
             if scale > shortest[left]:
                 shortest[left] = scale
@@ -157,11 +219,14 @@ class _Equations:
         for row in gram:
             row[count - 1 :: -1] = accumulate(row[count - 1 :: -1])
         self._bend_little(gram)
-        names = [*(knot.bit_length() for knot in self._knots), -1, -2, -3]
+        names = [*(knot.bit_length() for knot in self._knots)]
+        names += range(-1, -1 - self._num_features, -1)
         solution = solve_nonnegative(gram, moments, [name not in idle for name in names])
         idle.clear()
         idle.update(name for name, value in zip(names, solution, strict=True) if value == 0.0)
-        return Coefficients(list(accumulate(solution[:count])), *solution[count:])
+        curve, features = list(accumulate(solution[:count])), solution[count:]
+        per_sequence, per_pair, per_prompt_step, *per_context_token = features
+        return Coefficients(curve, per_sequence, per_pair, per_prompt_step, per_context_token)
 
     def _bend_little(self, gram: Matrix) -> None:
         """Ask each knot, as weakly as a load of small weight, for the same slope on both sides."""
@@ -177,27 +242,46 @@ class _Equations:
             gram[i + 1][i + 1] += weight * there * there
 
 
-def _place(load: Load, knots: Sequence[int]) -> _Row:
+def _place(load: Load, terms: Terms) -> _Row:
+    knots = terms.knots
     left = max(bisect_right(knots, load.tokens) - 1, 0)
     part = 0.0
     if len(knots) > 1:
         left = min(left, len(knots) - 2)
         part = max((load.tokens - knots[left]) / (knots[left + 1] - knots[left]), 0.0)
-    features = (load.num_decodes, load.context_tokens, load.pairs)
-    return _Row(load.weight, load.seconds, left, part, features)
+    has_prompts = load.tokens > load.num_decodes
+    told = float(terms.tells_prompts and has_prompts)
+    stretches = _stretch(load.context_tokens, terms.context_knots)
+    features = (load.num_decodes, load.pairs, told, *stretches)
+    return _Row(load.weight, load.seconds, left, part, has_prompts, features)
+
+
+def _stretch(context_tokens: float, knots: Sequence[int]) -> list[float]:
+    """How many of the context tokens lie between each knot and the next."""
+    ends = [*knots[1:], inf]
+    return [
+        max(min(context_tokens, end) - start, 0.0) for start, end in zip(knots, ends, strict=True)
+    ]
 
 
 def _device_seconds(row: _Row, fitted: Coefficients) -> float:
     seconds = fitted.curve[row.left]
     if row.part:
         seconds += row.part * (fitted.curve[row.left + 1] - seconds)
-    decodes, context, pairs = row.features
+    decodes, pairs, prompts, *context = row.features
+    attention: float = sum(map(mul, context, fitted.per_context_token))
     return (
         seconds
         + decodes * fitted.per_sequence
-        + context * fitted.per_context_token
         + pairs * fitted.per_pair
+        + prompts * fitted.per_prompt_step
+        + attention
     )
+
+
+def _seconds(row: _Row, fitted: Coefficients) -> float:
+    floor = max(fitted.floor, fitted.prompt_floor) if row.has_prompts else fitted.floor
+    return max(_device_seconds(row, fitted), floor)
 
 
 def _split(rows: Sequence[_Row], device: Coefficients) -> tuple[list[_Row], list[_Row]]:
@@ -213,6 +297,6 @@ def _loss(rows: Sequence[_Row], fitted: Coefficients) -> float:
     """Weighted sum of squared relative errors."""
     loss = 0.0
     for row in rows:
-        error = max(_device_seconds(row, fitted), fitted.floor) / row.seconds - 1.0
+        error = _seconds(row, fitted) / row.seconds - 1.0
         loss += row.weight * error * error
     return loss

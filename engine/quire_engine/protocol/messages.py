@@ -14,6 +14,7 @@ from enum import IntEnum, StrEnum
 
 import msgspec
 
+from quire_engine.profiles.engine_profile import CalibrationReport
 from quire_engine.profiles.output_length import SketchState
 from quire_engine.profiles.step_time import StepTimeModel
 from quire_engine.protocol.beams import BeamParams
@@ -317,6 +318,8 @@ class CoreProfile(Message):
     z: float
     """Standard deviations that reservations keep from the predicted mean."""
     thresholds: Thresholds
+    calibration: CalibrationReport | None = None
+    """What was measured before the engine served; None where nothing is."""
 
 
 class WatchCore(Message):

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from quire_engine.profiles.engine_profile import CalibrationReport
 from quire_engine.profiles.output_length import SketchState
 from quire_engine.profiles.step_time import StepTimeModel
 from quire_engine.protocol.messages import (
@@ -97,6 +98,8 @@ class EngineState(msgspec.Struct, kw_only=True, frozen=True):
     """Checks of all accounts that the core made while idle, since it started."""
     model_revision: str | None = None
     """The commit that the model's files are of, where it comes from a hub."""
+    calibration: CalibrationReport | None = None
+    """How `step_time` began: what was measured before the engine was ready."""
 
 
 class Heartbeat(msgspec.Struct, kw_only=True, frozen=True):

@@ -15,6 +15,7 @@ from quire_engine.errors import RequestError
 from quire_engine.execution.base import Progress
 from quire_engine.models.generation_defaults import GenerationDefaults
 from quire_engine.models.shorter_embeddings import ShorterEmbeddings, read_shorter_embeddings
+from quire_engine.profiles.files import is_profile_file, read_profile
 from quire_engine.protocol.grammar import Grammar, GrammarSpec
 from quire_engine.protocol.live_state import LiveState
 from quire_engine.protocol.messages import ModelFacts
@@ -48,8 +49,9 @@ def choose_model_name(config: EngineConfig) -> str:
     """What clients put in "model": as configured, else after the model's file or shape."""
     if config.model.served_model_name is not None:
         return split(config.model.served_model_name)[0]
-    if config.executor.simulate is not None and config.executor.model_shape is not None:
-        return config.executor.model_shape
+    simulate, shape = config.executor.simulate, config.executor.model_shape
+    if simulate is not None and (shape is not None or is_profile_file(simulate)):
+        return shape or read_profile(simulate).model
     if config.executor.command is not None:
         return "command"
     return name_of_source(config.model.source)

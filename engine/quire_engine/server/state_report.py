@@ -71,6 +71,7 @@ def describe_state(
         thresholds=profile.thresholds if profile else None,
         output_lengths=profile.lengths if profile else None,
         step_time=profile.step_time if profile else None,
+        calibration=profile.calibration if profile else None,
         z=profile.z if profile else None,
         gateways=service.arrivals.included(stats.gateway_counters) if stats else {},
         prefix_chunks=_chunk_log(client, chunks_from),

@@ -116,6 +116,8 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
             {"simulate": "h100", "model_shape": "llama3-8b", "device": "cuda"},
             "device is cuda, but a simulated engine computes on none",
         ),
+        ({"simulate": "none.json"}, r"the profile none\.json cannot be read"),
+        ({"simulate": "x/y", "model_shape": "llama3-8b"}, "has its model: remove model_shape"),
         ({"max_num_batched_tokens": "100"}, r"\(100\) is less than max_num_seqs \(256\)"),
         ({"drain_seconds": "1"}, r"drain_grace_seconds \(2\) is more than drain_seconds \(1\)"),
     ],

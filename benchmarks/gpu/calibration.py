@@ -1,0 +1,228 @@
+"""Calibrates an engine with dummy weights, and holds the model against steps it has not seen.
+
+`python -m benchmarks.gpu.calibration --profiles DIR --json DIR/calibration.json`
+
+    start      as an engine does it before it is ready: a few seconds, graphs captured meanwhile
+    full       as `quire profile` does it; DIR/h100-<shape>.json is the profile
+    held-out   random steps: batches 1 to 256, contexts, prompts, both together; each timed step
+    live       steps of an engine that serves requests of mixed lengths
+    refined    the same, each predicted by what was known before it
+
+Errors are |predicted - measured| / measured of single steps. Steps are in DIR/<shape>-steps.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.engine import add_requests
+from benchmarks.gpu.engine_models import CONFIG, dummy_weights
+from benchmarks.gpu.harness import Results, environment
+from quire_engine.calibration.profiling import profile_engine
+from quire_engine.calibration.rig import StepRig
+from quire_engine.calibration.trials import MAX_STEPS_PER_VISIT, Trial
+from quire_engine.core.engine import EngineCore
+from quire_engine.execution.base import Batch, StepResult
+from quire_engine.execution.cuda.executor import CudaExecutor
+from quire_engine.profiles.engine_profile import EngineProfile, measure_prefill_rate, save_profile
+from quire_engine.profiles.step_time import StepTimeModel, count_pairs
+from quire_engine.profiles.step_time_fit import StepTimeFitter
+from quire_engine.protocol.messages import ModelFacts
+
+Step = tuple[int, int, int, int, float]
+"""Decodes, their context tokens, prompt tokens, pairs, seconds."""
+START_SECONDS = 5.0
+MAX_BATCH = 256
+TIMED_STEPS = 4
+
+
+def quiet(_stage: str, _fraction: float) -> None:
+    """Progress that nobody watches."""
+
+
+class RecordingExecutor(CudaExecutor):
+    """Keeps the work and the seconds of each step."""
+
+    steps: list[Step]
+
+    def run(self, batch: Batch) -> StepResult:
+        begin = time.perf_counter()
+        result = super().run(batch)
+        seconds = time.perf_counter() - begin
+        chunks, decodes = batch.chunks, batch.chunks.num_decodes
+        if len(chunks):
+            pairs = sum(map(count_pairs, chunks.starts[decodes:], chunks.num_tokens[decodes:]))
+            context = sum(chunks.starts[:decodes]) + decodes
+            self.steps.append((decodes, context, batch.total_tokens - decodes, pairs, seconds))
+        return result
+
+
+def describe_errors(model: StepTimeModel, steps: list[Step]) -> dict[str, Any]:
+    """Errors of single steps, of all and by kind."""
+    kinds: dict[str, list[float]] = {"all": [], "decode": [], "prompt": [], "mixed": []}
+    for *work, seconds in steps:
+        error = abs(model.predict(*work) / seconds - 1)
+        kinds["all"].append(error)
+        kinds["mixed" if work[0] and work[2] else "prompt" if work[2] else "decode"].append(error)
+    return {name: quantiles(errors) for name, errors in kinds.items() if errors}
+
+
+def quantiles(errors: list[float]) -> dict[str, float]:
+    """How many, their median, their 95th percentile, the largest."""
+    ordered = sorted(errors)
+    count = len(ordered)
+    p95 = ordered[min(count * 95 // 100, count - 1)]
+    return {"steps": count, "median": ordered[count // 2], "p95": p95, "max": ordered[-1]}
+
+
+def draw_trial(rng: random.Random, facts: ModelFacts) -> Trial:
+    """A step of any kind: sizes evenly over their logarithms."""
+    kind = rng.choice(("decode", "decode", "prompt", "mixed"))
+    num_decodes = 0 if kind == "prompt" else round(2 ** rng.uniform(0, 8))
+    longest = facts.max_model_len - MAX_STEPS_PER_VISIT
+    if num_decodes:
+        room = facts.num_blocks // num_decodes * facts.block_size // 2
+        longest = min(longest, room - MAX_STEPS_PER_VISIT)
+    context = round(2 ** rng.uniform(4, 12)) if num_decodes else 0
+    prompts: tuple[tuple[int, int], ...] = ()
+    if kind != "decode":
+        tokens = round(2 ** rng.uniform(4, 12.9)) - num_decodes
+        count = rng.choice((1, 1, 2, 4)) if tokens > 64 else 1
+        count = max(count, -(-tokens // 3500))
+        start = rng.choice((0, 0, 512)) if tokens // count < 3000 else 0
+        prompts = ((start, max(tokens // count, 1)),) * count
+    num_decodes = min(num_decodes, MAX_BATCH - len(prompts))
+    return Trial(num_decodes, min(context, longest), prompts)
+
+
+def run_held_out(executor: RecordingExecutor, facts: ModelFacts, seconds: float) -> list[Step]:
+    """Random steps, each kind after a step that does not count."""
+    rng = random.Random(20)
+    rig = StepRig(executor, facts, time.perf_counter)
+    kept: list[Step] = []
+    deadline = time.time() + seconds
+    while time.time() < deadline:
+        trial = draw_trial(rng, facts)
+        if trial.num_blocks(facts.block_size) > facts.num_blocks:
+            continue
+        executor.steps = []
+        with rig.visit(trial) as run:
+            for _ in range(1 + TIMED_STEPS):
+                run()
+        kept += executor.steps[1:]
+    rig.check_returned()
+    return kept
+
+
+def run_live(executor: RecordingExecutor, facts: ModelFacts, seconds: float) -> list[Step]:
+    """Serve requests that come a few at a time, so that most steps have prompts and decodes."""
+    core = EngineCore(CONFIG, executor, facts, random_source=random.Random(0))
+    rng = random.Random(1)
+    executor.steps = []
+    deadline = time.time() + seconds
+    number = 0
+    while time.time() < deadline:
+        stats = core.stats()
+        if stats.num_running + stats.num_waiting < MAX_BATCH - 8 and rng.random() < 0.4:
+            number += 1
+            lengths = [(rng.randint(16, 2048), rng.randint(32, 1024)) for _ in range(3)]
+            add_requests(core, lengths, 1000 + number)
+        if core.has_work():
+            core.step(time.perf_counter())
+    core.abort_client("bench")
+    while core.has_work():
+        core.step(time.perf_counter())
+    core.check_invariants()
+    return executor.steps
+
+
+def refine(model: StepTimeModel, steps: list[Step]) -> tuple[dict[str, Any], StepTimeModel | None]:
+    """Predict each live step by what was learnt before it; the second half counts."""
+    fitter = StepTimeFitter(model)
+    errors = []
+    for index, (decodes, context, tokens, pairs, seconds) in enumerate(steps):
+        known = fitter.model()
+        if known is not None and index >= len(steps) // 2:
+            errors.append(abs(known.predict(decodes, context, tokens, pairs) / seconds - 1))
+        fitter.observe(decodes, context, tokens, pairs, seconds)
+    return quantiles(errors), fitter.model()
+
+
+def summarise(profile: EngineProfile) -> dict[str, Any]:
+    """What a profile says, in a row."""
+    model = profile.step_time
+    return {
+        "kinds": len(profile.steps),
+        "samples": sum(len(step.samples) for step in profile.steps),
+        "prefill_tokens_per_s": measure_prefill_rate(profile.steps),
+        "typical_error": model.typical_error,
+        "fit_error": model.fit_error,
+        "batch1_seconds": model.predict(1, 256),
+        "batch256_seconds": model.predict(256, 256 * 512),
+    }
+
+
+def measure(shape: str, results: Results, folder: Path, share: float) -> None:
+    """All rows of one shape; `share` scales how long each takes."""
+    executor = RecordingExecutor(CONFIG, dummy_weights(shape))
+    executor.steps = []
+    executor.load(quiet)
+    facts = executor.allocate_cache()
+
+    def calibrate(budget: float) -> tuple[EngineProfile, float]:
+        begin = time.time()
+        profile = profile_engine(
+            executor, facts, CONFIG, model=shape, budget_seconds=budget, progress=quiet
+        )
+        return profile, time.time() - begin
+
+    started, seconds = calibrate(START_SECONDS)
+    results.add(f"calibration/{shape}/start", {"seconds": seconds, **summarise(started)})
+    executor.capture_rest()
+    full, seconds = calibrate(25.0 * share)
+    (folder / f"h100-{shape}.json").write_bytes(save_profile(full))
+    (folder / f"h100-{shape}-start.json").write_bytes(save_profile(started))
+    results.add(f"calibration/{shape}/full", {"seconds": seconds, **summarise(full)})
+    runs: dict[str, Callable[..., list[Step]]] = {"held-out": run_held_out, "live": run_live}
+    kept: dict[str, list[Step]] = {}
+    for name, run in runs.items():
+        kept[name] = run(executor, facts, 20.0 * share)
+        row = {
+            "full": describe_errors(full.step_time, kept[name]),
+            "start": describe_errors(started.step_time, kept[name]),
+        }
+        (folder / f"{shape}-steps.json").write_text(json.dumps(kept) + "\n", "utf-8")
+        results.add(f"calibration/{shape}/{name}", row)
+    errors, refined = refine(full.step_time, kept["live"])
+    results.add(f"calibration/{shape}/refined", errors)
+    if refined is not None:
+        row = describe_errors(refined, kept["held-out"])
+        results.add(f"calibration/{shape}/held-out-after-refining", row)
+    executor.close()
+
+
+def main() -> None:
+    """Measure the shapes asked for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shape", action="append", default=[])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--profiles", type=Path, default=Path("build/profiles"))
+    parser.add_argument("--share", type=float, default=1.0, help="scales how long each row takes")
+    arguments = parser.parse_args()
+    arguments.profiles.mkdir(parents=True, exist_ok=True)
+    results = Results(arguments.json, environment())
+    for shape in arguments.shape or ["qwen3-0.6b", "llama3-8b"]:
+        measure(shape, results, arguments.profiles, arguments.share)
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Which steps to measure: enough to tell apart everything that a step-time model has a term for.
+
+    decodes     batch (powers of 4, and the largest) x context (64, 512, 4096, and the most)
+    prompts     tokens (powers of 4, and the most), from an empty cache; some in pieces
+    chunks      prompts that go on from half of the longest context
+    mixed       prompts beside decodes
+
+Sorted by work, so that what there is no time for is the largest. The sizes in between come after
+all of these, for devices that are fast enough.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from quire_engine.profiles.step_time import count_pairs
+from quire_engine.protocol.messages import ModelFacts
+
+MAX_STEPS_PER_VISIT = 16
+"""Tokens that a decode may grow by while it is measured."""
+_FIRST_CONTEXT, _CONTEXT_RATIO = 64, 8
+_FIRST_PROMPT, _PROMPT_RATIO = 16, 4
+_CONTEXT_WORK = 1 / 512
+"""Of reading the KV of one token, in tokens computed: roughly, to sort by."""
+_MIN_RATIO = 1.5
+"""A largest value closer to the last regular one tells nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One kind of step."""
+
+    num_decodes: int = 0
+    context: int = 0
+    """Tokens whose KV each decode reads, its own included, in the first step."""
+    prompts: tuple[tuple[int, int], ...] = ()
+    """(first position, tokens) of each prompt's chunk."""
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Prompt tokens of a step."""
+        return sum(count for _, count in self.prompts)
+
+    @property
+    def prefill_pairs(self) -> int:
+        """Pairs of them and what they attend to."""
+        return sum(count_pairs(start, count) for start, count in self.prompts)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that a step takes."""
+        return self.num_decodes + len(self.prompts)
+
+    @property
+    def work(self) -> float:
+        """Roughly in tokens computed; more work takes longer, within a factor of the ratio."""
+        context = self.num_decodes * self.context + self.prefill_pairs
+        return self.num_decodes + self.prefill_tokens + _CONTEXT_WORK * context
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row before its last step."""
+        decode = self.context + MAX_STEPS_PER_VISIT - 1 if self.num_decodes else 0
+        return max([decode, *(start + count for start, count in self.prompts)])
+
+    def num_blocks(self, block_size: int) -> int:
+        """KV blocks that it needs."""
+        longest = self.context + MAX_STEPS_PER_VISIT
+        prompts = sum(-(-(start + count) // block_size) for start, count in self.prompts)
+        return self.num_decodes * -(-longest // block_size) + prompts
+
+
+def choose_trials(
+    facts: ModelFacts, *, max_num_seqs: int, max_num_batched_tokens: int
+) -> list[Trial]:
+    """All trials that the engine can hold: by rising work, and then those in between."""
+    longest = max(facts.max_model_len - MAX_STEPS_PER_VISIT, 1)
+
+    def fits(trial: Trial) -> bool:
+        return (
+            trial.num_rows <= max_num_seqs
+            and trial.num_decodes + trial.prefill_tokens <= max_num_batched_tokens
+            and trial.num_blocks(facts.block_size) <= facts.num_blocks
+            and trial.longest < facts.max_model_len
+        )
+
+    coarse = {
+        *_decodes(facts, max_num_seqs, longest),
+        *_prompts(max_num_seqs, max_num_batched_tokens, longest),
+        *_mixed(max_num_seqs, max_num_batched_tokens, longest),
+    }
+    between = {
+        *_decodes(facts, max_num_seqs, longest, first_batch=2),
+        *_decodes(facts, max_num_seqs, longest, first_context=3 * _FIRST_CONTEXT),
+        *_prompts(max_num_seqs, max_num_batched_tokens, longest, first=2 * _FIRST_PROMPT),
+    } - coarse
+    return [*sorted(filter(fits, coarse), key=_order), *sorted(filter(fits, between), key=_order)]
+
+
+def _order(trial: Trial) -> tuple[float, int, tuple[tuple[int, int], ...]]:
+    return trial.work, trial.num_decodes, trial.prompts
+
+
+def _decodes(
+    facts: ModelFacts,
+    max_num_seqs: int,
+    longest: int,
+    *,
+    first_batch: int = 1,
+    first_context: int = _FIRST_CONTEXT,
+) -> Iterator[Trial]:
+    for num_decodes in _ladder(first_batch, 4, max_num_seqs):
+        blocks_each = facts.num_blocks // num_decodes
+        most = min(blocks_each * facts.block_size - MAX_STEPS_PER_VISIT, longest)
+        for context in _ladder(first_context, _CONTEXT_RATIO, most):
+            yield Trial(num_decodes, context)
+
+
+def _prompts(
+    max_num_seqs: int, most_tokens: int, longest: int, *, first: int = _FIRST_PROMPT
+) -> Iterator[Trial]:
+    for tokens in _ladder(first, _PROMPT_RATIO, most_tokens):
+        yield Trial(prompts=_pieces(tokens, -(-tokens // longest)))
+        yield Trial(prompts=_pieces(tokens, min(tokens // 64, max_num_seqs, 16)))
+    half = longest // 2
+    for tokens in _ladder(4 * first, _PROMPT_RATIO, min(most_tokens, half)):
+        yield Trial(prompts=((half, tokens),))
+
+
+def _mixed(max_num_seqs: int, most_tokens: int, longest: int) -> Iterator[Trial]:
+    context = min(8 * _FIRST_CONTEXT, longest)
+    for num_decodes in (1, max_num_seqs // 8, max_num_seqs // 2, max_num_seqs - 1):
+        for tokens in _ladder(4 * _FIRST_PROMPT, 8, most_tokens - num_decodes):
+            if num_decodes > 0:
+                yield Trial(num_decodes, context, _pieces(tokens, -(-tokens // longest)))
+
+
+def _pieces(tokens: int, count: int) -> tuple[tuple[int, int], ...]:
+    """Cut so many tokens into prompts of about the same length."""
+    count = max(count, 1)
+    return tuple((0, tokens * (i + 1) // count - tokens * i // count) for i in range(count))
+
+
+def _ladder(first: int, ratio: int, most: int) -> list[int]:
+    """`first`, times `ratio` again and again, and the most, unless that is close to the last."""
+    if most < 1:
+        return []
+    values = [min(first, most)]
+    while values[-1] * ratio <= most:
+        values.append(values[-1] * ratio)
+    if most >= _MIN_RATIO * values[-1]:
+        values.append(most)
+    return values
