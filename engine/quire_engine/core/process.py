@@ -44,6 +44,7 @@ from quire_engine.protocol.messages import (
     ToCore,
 )
 from quire_engine.server.model_files import choose_tokenizer
+from quire_engine.startup_heap import freeze_startup_heap
 from quire_engine.tokenizing.tokenizer import Tokenizer
 
 _log = logging.getLogger(__name__)
@@ -77,8 +78,8 @@ class _CoreProcess:
         """Load, serve, close; returns the exit status."""
         try:
             executor, facts = self._load()
-        except QuireError as error:
             calibration = self._calibrate(executor, facts)
+        except QuireError as error:
             return self._fail(str(error))
         except MemoryError as error:
             return self._fail(
@@ -97,14 +98,15 @@ class _CoreProcess:
                 facts,
                 clock=clock,
                 step_clock=time.monotonic,
-                load_tokenizer=self._load_tokenizer,
                 calibration=calibration,
+                load_tokenizer=self._load_tokenizer,
             )
             front_desk = FrontDesk(core, self._context, time.monotonic)
             loop = StepLoop(core, facts, self._inputs, self._outputs, front_desk=front_desk)
             for message in self._early:
                 loop.handle(message)
             self._inputs.attach(front_desk, GrammarDesk(core.grammars, self._inputs.put))
+            freeze_startup_heap()
             loop.run()
         finally:
             executor.close()
@@ -122,8 +124,6 @@ class _CoreProcess:
         executor.load(self._report_progress)
         return executor, executor.allocate_cache()
 
-    def _report_progress(self, stage: str, fraction: float) -> None:
-        now = time.monotonic()
     def _calibrate(self, executor: Executor, facts: ModelFacts) -> Calibration | None:
         """Measure step times before anything is served; None where they are known."""
         path = self._launch.model_path
@@ -133,6 +133,8 @@ class _CoreProcess:
             executor, facts, self._launch.config, Path(path), self._report_progress
         )
 
+    def _report_progress(self, stage: str, fraction: float) -> None:
+        now = time.monotonic()
         if now < self._reported_at + _PROGRESS_INTERVAL_SECONDS and fraction < 1:
             return
         self._reported_at = now

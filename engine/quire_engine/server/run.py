@@ -24,6 +24,7 @@ from quire_engine.server.request_record import current_request_id
 from quire_engine.server.service import Service
 from quire_engine.server.shutdown import StopSignals, drain
 from quire_engine.server.tracing import close_tracing, open_tracing
+from quire_engine.startup_heap import freeze_startup_heap
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ async def serve(config: EngineConfig) -> int:
         try:
             announce(f"listening on {url}, loading {service.model_name}")
             if await load_unless_stopped(service.load(choose_progress(config)), signals):
+                freeze_startup_heap()
                 announce(f"ready: {service.model_name} on {url}/v1")
                 await signals.first.wait()
                 _log.info("asked to stop: running requests may finish")

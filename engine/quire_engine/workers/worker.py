@@ -32,6 +32,7 @@ from quire_engine.server.request_log import RequestLog
 from quire_engine.server.request_record import current_request_id
 from quire_engine.server.service import Service
 from quire_engine.server.tracing import close_tracing, open_tracing
+from quire_engine.startup_heap import freeze_startup_heap
 from quire_engine.workers.acceptor import Acceptor
 from quire_engine.workers.link import Link
 from quire_engine.workers.messages import (
@@ -152,6 +153,7 @@ class Worker:
             self.failure = error
             self.is_leaving.set()
             return
+        freeze_startup_heap()
         self._link.send(Loaded())
         await self._opened.wait()
         self.service.open(tokenizer)
