@@ -1,19 +1,73 @@
-"""The operator's log: a JSON object a line, or lines for people."""
+"""The operator's log: a JSON object a line, or lines for people.
+
+While the API server is away, every watch and every service has something to say of it, every few
+seconds: of warnings from the same line of code only the first few come at once, then one a while,
+which says how many it stands for.
+"""
 
 import json
 import logging
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+
+_AT_ONCE = 5
+_REST_SECONDS = 60.0
 
 
 def configure(log_format: str) -> None:
     """Log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Sparing())
     if log_format == "json":
         handler.setFormatter(_JsonLines())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+@dataclass
+class _Place:
+    """A line of code that warns."""
+
+    num_shown: int = 0
+    num_hidden: int = 0
+    shown_at: float = 0.0
+
+
+class Sparing(logging.Filter):
+    """Lets a warning that repeats itself through only now and then.
+
+    Parameters
+    ----------
+    clock
+        Seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._places: dict[tuple[str, int], _Place] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is shown; one that stands for others gets their number."""
+        if record.levelno < logging.WARNING:
+            return True
+        now = self._clock()
+        place = self._places.setdefault((record.pathname, record.lineno), _Place())
+        has_rested = now - place.shown_at >= _REST_SECONDS
+        if not has_rested and place.num_shown >= _AT_ONCE:
+            place.num_hidden += 1
+            return False
+        if place.num_hidden:
+            record.msg = f"{record.getMessage()} (and {place.num_hidden} more like it)"
+            record.args = None
+        is_quiet_again = has_rested and not place.num_hidden
+        place.num_shown = 1 if is_quiet_again else place.num_shown + 1
+        place.num_hidden, place.shown_at = 0, now
+        return True
 
 
 class _JsonLines(logging.Formatter):

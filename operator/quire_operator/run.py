@@ -6,7 +6,10 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import chain, repeat
+from typing import Any
 
 import kopf
 
@@ -26,6 +29,9 @@ from quire_operator.resource.reading import InvalidResourceError, read
 from quire_operator.settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
+
+_MOST_PAUSE_SECONDS = 1.0
+"""Between tries to reach the API server, and to find the CRD."""
 
 
 async def run(settings: OperatorSettings) -> int:
@@ -78,6 +84,7 @@ class _Operator:
             lease_seconds=settings.lease_seconds,
             clock=time.monotonic,
         )
+        self._is_installed = asyncio.Event()
         self._is_synced = False
         self._stop = asyncio.Event()
 
@@ -97,10 +104,7 @@ class _Operator:
             done, _ = await asyncio.wait((work, watch, asked), return_when=asyncio.FIRST_COMPLETED)
             if asked not in done:
                 for task in done:
-                    error = task.exception()
-                    # where an error of ours was raised says nothing that its message does not
-                    trace = None if isinstance(error, OperatorError) else error
-                    _log.error("%s ended: %s", task.get_name(), error or "unasked", exc_info=trace)
+                    _log_end(task)
                 return 1
             return 0
         finally:
@@ -109,13 +113,15 @@ class _Operator:
             await asyncio.gather(work, asked, return_exceptions=True)
             await self._leader.release()
             stopped.set()
-            await asyncio.wait((watch,), timeout=5)
+            if self._is_installed.is_set():
+                await asyncio.wait((watch,), timeout=5)
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
             await self._engines.close()
             await runner.cleanup()
 
     async def _watch(self, started: asyncio.Event, stopped: asyncio.Event) -> None:
+        await self._wait_until_installed()
         namespaces = self._settings.watched_namespaces
         await kopf.operator(
             registry=self._watching.registry(),
@@ -126,6 +132,21 @@ class _Operator:
             ready_flag=started,
             stop_flag=stopped,
         )
+
+    async def _wait_until_installed(self) -> None:
+        """Wait for the CRD: it may come after the operator, or have been taken away."""
+        for pause in _pauses():
+            try:
+                if await self._watching.is_installed(self._api):
+                    break
+                _log.warning(
+                    "waiting: the cluster has no InferenceServices;"
+                    " `kubectl apply -f manifests/crds` brings them"
+                )
+            except RetryableError as error:
+                _log.warning("waiting for the API server: %s", error)
+            await asyncio.sleep(pause)
+        self._is_installed.set()
 
     async def _wait_for_signal(self, started: asyncio.Event) -> None:
         """Kopf installs handlers of its own at its start; ours come after them."""
@@ -154,7 +175,8 @@ class _Operator:
 
     async def _synchronize(self) -> None:
         """Wait until the watches have brought all that a list has."""
-        while True:
+        await self._is_installed.wait()
+        for pause in _pauses():
             try:
                 self._root = await root_secret.load_or_make(
                     self._api, self._settings.operator_namespace, self._settings.root_secret
@@ -169,7 +191,7 @@ class _Operator:
                 if error.status == 404:
                     raise _not_installed(error, self._settings.operator_namespace) from error
                 raise
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(pause)
 
     async def _end_when_lost(self) -> None:
         await self._leader.keep()
@@ -223,6 +245,21 @@ class _Operator:
         if any(pod.is_ready for pod in pods):
             await self._engines.ask(service, pods)
             self._queue.add(key)
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between tries, without end: short at first."""
+    return chain((0.1, 0.2, 0.2, 0.4, 0.4, 0.8), repeat(_MOST_PAUSE_SECONDS))
+
+
+def _log_end(task: asyncio.Task[Any]) -> None:
+    """Say why a task has ended, of a group that of its tasks which did."""
+    error = task.exception()
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    # where an error of ours was raised says nothing that its message does not
+    trace = None if isinstance(error, OperatorError) else error
+    _log.error("%s ended: %s", task.get_name(), error or "unasked", exc_info=trace)
 
 
 def _not_installed(error: ApiError, namespace: str) -> SettingsError:

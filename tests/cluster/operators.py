@@ -98,10 +98,15 @@ class RunningOperator:
 
     def metric(self, name: str) -> float:
         """The value of a metric without labels."""
-        text = httpx.get(f"http://127.0.0.1:{self.port}/metrics", timeout=30).text
         return next(
-            float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} ")
+            float(line.split()[-1])
+            for line in self.metrics().splitlines()
+            if line.startswith(f"{name} ")
         )
+
+    def metrics(self) -> str:
+        """All of its metrics."""
+        return httpx.get(f"http://127.0.0.1:{self.port}/metrics", timeout=30).text
 
     def stop(self) -> int:
         """End it as the kubelet does; returns its exit status."""

@@ -17,6 +17,8 @@ from quire_operator.errors import ApiError
 
 _log = logging.getLogger(__name__)
 
+_MOST_RETRY_SECONDS = 3.0
+
 
 class Leader:
     """One replica's part in the election."""
@@ -44,7 +46,7 @@ class Leader:
     @property
     def retry_seconds(self) -> float:
         """Between two tries."""
-        return self._lease_seconds / 5
+        return min(self._lease_seconds / 5, _MOST_RETRY_SECONDS)
 
     async def win(self) -> None:
         """Return once this replica is the leader."""

@@ -31,6 +31,8 @@ class Store:
         before = self._bodies[kind].get(key)
         if before == kept:
             return False
+        if before is not None:
+            self._leave(kind, key, before)  # somebody may have changed its label
         self._bodies[kind][key] = kept
         if owner := service_of(kept):
             self._parts[kind][owner].add(key)
@@ -41,12 +43,16 @@ class Store:
         body = self._bodies[kind].pop(key, None)
         if body is None:
             return False
+        self._leave(kind, key, body)
+        return True
+
+    def _leave(self, kind: str, key: Key, body: Body) -> None:
+        """Take an object from its service's parts."""
         if owner := service_of(body):
             parts = self._parts[kind]
             parts[owner].discard(key)
             if not parts[owner]:
                 del parts[owner]
-        return True
 
     def keep_only(self, kind: str, keys: Iterable[Key]) -> list[Body]:
         """Forget all objects that a list did not have; returns them."""

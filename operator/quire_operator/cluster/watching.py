@@ -15,6 +15,7 @@ import kopf
 from quire_operator.cluster.api import ClusterApi
 from quire_operator.cluster.kinds import DEPLOYMENTS, MADE, NODES, PODS, SERVICES, Kind
 from quire_operator.cluster.store import Key, Store, key_of, service_of
+from quire_operator.errors import ApiError
 from quire_operator.planner.names import MANAGER, ROLE_LABEL
 
 _log = logging.getLogger(__name__)
@@ -83,6 +84,22 @@ class Watching:
         self._relists.clear()
         self._is_listed = True
 
+    async def is_installed(self, api: ClusterApi) -> bool:
+        """Whether the cluster has the kind of services: kopf never sees one that comes later.
+
+        Raises
+        ------
+        ApiError
+            The API server did not answer.
+        """
+        try:
+            await self._find(api, SERVICES)
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
     async def is_complete(self, api: ClusterApi) -> bool:
         """Whether the watches have brought every service that a list has.
 
@@ -97,10 +114,20 @@ class Watching:
         return True
 
     async def list_needed(self, api: ClusterApi) -> None:
-        """Drop what is not there any more, of the kinds whose watch was cut."""
+        """Drop what is not there any more, of the kinds whose watch was cut.
+
+        Raises
+        ------
+        ApiError
+            The API server did not answer: what was not listed is still needed.
+        """
         for kind in [one for one in self._kinds if one.kind in self._relists]:
-            self._relists.discard(kind.kind)
-            await self._list(api, kind)
+            self._relists.discard(kind.kind)  # before: a cut meanwhile asks for another list
+            try:
+                await self._list(api, kind)
+            except ApiError:
+                self._relists.add(kind.kind)
+                raise
 
     async def _list(self, api: ClusterApi, kind: Kind) -> None:
         known = set(self._store.keys(kind.kind))  # what a watch brings meanwhile stays
@@ -128,12 +155,15 @@ class Watching:
             if event["type"] is None and self._is_listed:
                 self._relists.add(kind.kind)
                 self.relist_needed.set()
+            before = self._store.get(kind.kind, key_of(body))
             if event["type"] == "DELETED":
                 is_new = self._store.drop(kind.kind, key_of(body))
             else:
                 is_new = self._store.put(kind.kind, body)
             if is_new:
                 self._changed(kind, body)
+            if is_new and before is not None and service_of(before) != service_of(body):
+                self._changed(kind, before)  # its label was changed: the service wants it back
 
         return note
 

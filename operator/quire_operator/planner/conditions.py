@@ -27,7 +27,7 @@ def conditions(
         "GPUsAvailable": _gpus_available(observed, placement, findings),
         "ModelLoaded": _model_loaded(observed, findings),
         "Available": _available(findings),
-        "Progressing": _progressing(findings),
+        "Progressing": _progressing(placement, findings),
         "Degraded": _degraded(observed, placement, findings, misfits),
         "ScalingActive": _scaling_active(observed),
         "MetricsFresh": _metrics_fresh(observed, findings),
@@ -85,7 +85,17 @@ def _available(findings: Findings) -> Said:
     return False, "NoReplicaReady", f"none of {findings.num_wanted} replicas is ready"
 
 
-def _progressing(findings: Findings) -> Said:
+def _progressing(placement: Placement, findings: Findings) -> Said:
+    if placement.leaving:
+        names = ", ".join(placement.leaving)
+        return (
+            True,
+            "ReplacingAccelerator",
+            (
+                f"{names} is not in the spec any more and serves until the others have"
+                f" {findings.num_wanted} replicas ready"
+            ),
+        )
     if findings.is_rolling:
         return (
             True,

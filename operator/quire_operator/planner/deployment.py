@@ -8,8 +8,10 @@ from typing import Any
 from quire_operator.planner import names
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.settings import PlannerSettings
-from quire_operator.planner.template import template_of
+from quire_operator.planner.template import kept_template, template_of
 from quire_operator.resource.accelerator import Accelerator
+
+Body = dict[str, Any]
 
 _HISTORY = 3
 _PROGRESS_SECONDS = 3900
@@ -33,19 +35,42 @@ def deployment(
     rollout: Rollout,
     *,
     is_held: bool = False,
-) -> dict[str, Any]:
+) -> Body:
     """The object, without its owner; with is_held, of the pods that there are."""
-    service = observed.service
     current = observed.deployments.get(accelerator.name)
-    template, inputs = template_of(service, accelerator, settings, current, is_held=is_held)
+    template, inputs = template_of(
+        observed.service, accelerator, settings, current, is_held=is_held
+    )
     surge, gap = (0, 1) if rollout.is_one_by_one else (1, 0)
+    rolling = {"maxSurge": surge, "maxUnavailable": gap}
+    return _body(observed, accelerator.name, replicas, rolling, (template, inputs))
+
+
+def leaving_deployment(observed: Observed, accelerator: str, replicas: int) -> Body | None:
+    """One whose accelerator the spec has no more, as it was; None if that is not known."""
+    current = observed.deployments[accelerator]
+    template = kept_template(current)
+    if template is None:
+        return None
+    rolling = {"maxSurge": 1, "maxUnavailable": 0}
+    return _body(observed, accelerator, replicas, rolling, (template, current.inputs_hash))
+
+
+def _body(
+    observed: Observed,
+    accelerator: str,
+    replicas: int,
+    rolling: dict[str, int],
+    made: tuple[Body, str],
+) -> Body:
+    service, (template, inputs) = observed.service, made
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {
             "namespace": service.namespace,
-            "name": names.deployment_name(service.name, accelerator.name),
-            "labels": names.labels(service.name, "engine", accelerator.name),
+            "name": names.deployment_name(service.name, accelerator),
+            "labels": names.labels(service.name, "engine", accelerator),
             "annotations": {
                 names.INPUTS_ANNOTATION: inputs,
                 names.TEMPLATE_ANNOTATION: json.dumps(
@@ -57,13 +82,8 @@ def deployment(
             "replicas": replicas,
             "revisionHistoryLimit": _HISTORY,
             "progressDeadlineSeconds": _PROGRESS_SECONDS,
-            "selector": {
-                "matchLabels": names.engine_selector(service.name, accelerator.name),
-            },
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": surge, "maxUnavailable": gap},
-            },
+            "selector": {"matchLabels": names.engine_selector(service.name, accelerator)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
             "template": template,
         },
     }

@@ -26,6 +26,8 @@ class Placement:
 
     replicas: Mapping[str, int]
     """By accelerator, in the spec's order."""
+    leaving: Mapping[str, int] = field(default_factory=dict)
+    """Replicas that serve on, of accelerators that are not in the spec any more."""
     short_since: Mapping[str, datetime] = field(default_factory=dict)
     """Accelerators that had no node in time, and since when."""
     num_missing: int = 0
@@ -47,9 +49,10 @@ def place(observed: Observed, settings: PlannerSettings, now: datetime) -> Place
         for one in accelerators
     }
     firm = _fill(accelerators, wanted_replicas(observed), capped)
-    replicas = _make_before_break(observed, firm, short)
+    replicas, leaving = _make_before_break(observed, firm, short)
     return Placement(
         replicas=replicas,
+        leaving=leaving,
         short_since=short,
         num_missing=max(wanted_replicas(observed) - sum(replicas.values()), 0),
         look_again_at=_next_change(observed, settings, short, now),
@@ -97,11 +100,11 @@ def _cheapest_first(accelerator: Accelerator) -> float:
 
 def _make_before_break(
     observed: Observed, firm: Mapping[str, int], short: Mapping[str, datetime]
-) -> dict[str, int]:
+) -> tuple[dict[str, int], dict[str, int]]:
     """Keep what is to go until what takes its place is ready.
 
-    First replicas that are ready, then those that wait for a node: of these a node autoscaler may
-    already have ordered one.
+    First replicas that are ready, of removed accelerators last, then those that wait for a node: of
+    these a node autoscaler may already have ordered one.
     """
     pods = observed.pods
     missing = wanted_replicas(observed) - sum(
@@ -109,19 +112,20 @@ def _make_before_break(
     )
     replicas = dict(firm)
     limits = {one.name: one.max_replicas for one in observed.service.spec.accelerators}
-    current = {
-        name: observed.deployments[name].replicas if name in observed.deployments else 0
-        for name in firm
+    current = {name: one.replicas for name, one in observed.deployments.items()}
+    ready = {
+        name: min(several, _num_ready(pods, name))
+        for name, several in sorted(current.items(), key=lambda one: one[0] not in firm)
     }
-    ready = {name: min(current[name], _num_ready(pods, name)) for name in firm}
-    waiting = {name: current[name] for name in short}
+    waiting = {name: current.get(name, 0) for name in short}
     for most in (ready, waiting):
         for name, several in most.items():
-            more = min(several, limits[name]) - replicas[name]
+            more = min(several, limits.get(name, several)) - replicas.get(name, 0)
             kept = max(min(more, missing), 0)
-            replicas[name] += kept
+            replicas[name] = replicas.get(name, 0) + kept
             missing -= kept
-    return replicas
+    leaving = {name: several for name, several in replicas.items() if name not in firm and several}
+    return {name: replicas[name] for name in firm}, leaving
 
 
 def _short_since(

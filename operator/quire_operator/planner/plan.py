@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from quire_operator.planner.deployment import Rollout, deployment, rollout_of
+from quire_operator.planner.deployment import (
+    Rollout,
+    deployment,
+    leaving_deployment,
+    rollout_of,
+)
 from quire_operator.planner.disruption import disruption_budget
 from quire_operator.planner.documents import internal_token_secret, live_config_map, routing_map
 from quire_operator.planner.events import Event, transitions
@@ -79,6 +84,7 @@ def _objects(
         if one.name not in unfit or one.name in observed.deployments
     ]
     optional = [
+        *(leaving_deployment(observed, *one) for one in placement.leaving.items()),
         disruption_budget(observed, sum(placement.replicas.values())),
         None if observed.name_owner else ingress(observed),
     ]

@@ -39,7 +39,7 @@ def template_of(
         Keep what there is, though something else is asked for: it is known not to work.
     """
     inputs = inputs_hash(service, accelerator)
-    kept = _kept(current) if current is not None else None
+    kept = kept_template(current) if current is not None else None
     if current is not None and kept is not None and (is_held or current.inputs_hash == inputs):
         return kept, current.inputs_hash
     return pod_template(service, accelerator, settings), inputs
@@ -61,7 +61,7 @@ def inputs_hash(service: InferenceService, accelerator: Accelerator) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _kept(current: Deployment) -> dict[str, Any] | None:
+def kept_template(current: Deployment) -> dict[str, Any] | None:
     """The template that a Deployment has; None if somebody spoilt the annotation."""
     try:
         template = json.loads(current.template)

@@ -12,6 +12,7 @@ from typing import Any
 from quire_operator.cluster.api import Body, ClusterApi
 from quire_operator.cluster.kinds import BY_NAME, MADE
 from quire_operator.cluster.store import Key, Store, key_of, mark_of
+from quire_operator.errors import ApiError
 from quire_operator.planner.names import MANAGER
 from quire_operator.resource.reading import InferenceService
 
@@ -40,11 +41,18 @@ class Applier:
         Raises
         ------
         ApiError
-            One could not be; those before it are as they should be.
+            One could not be: the first of them. All others are as they should be, so that one
+            refused object holds no other back; nothing was deleted.
         """
         num_written = 0
+        first_error: ApiError | None = None
         for wanted_body in objects:
-            num_written += await self._apply_one(wanted_body)
+            try:
+                num_written += await self._apply_one(wanted_body)
+            except ApiError as error:
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
         wanted = {(body["kind"], key_of(body)) for body in objects}
         for kind in MADE:
             for body in self._store.parts(kind.kind, service.key):

@@ -102,6 +102,8 @@ class Cluster:
         for body in wanted:
             one = deployment_from(body)
             self.deployments[one.accelerator] = one
+        # what has no Deployment any more is collected
+        self.pods = [pod for pod in self.pods if pod.accelerator in self.deployments]
         self.service = _with_status(self.service, made)
         return made
 

@@ -111,6 +111,36 @@ def test_a_clock_that_was_set_back_forgets_what_was_short() -> None:
     assert _desired(cluster) == {"l4": 1, "h100": 1}
 
 
+def test_a_removed_accelerator_serves_until_the_others_are_ready() -> None:
+    cluster = Cluster(service(L4, H100, **external(2)), {"l4": 2})
+    cluster.settle()
+    cluster.change(accelerators=[H100 | {"maxReplicas": 4}])
+    cluster.least_ready = 2
+    cluster.settle()
+
+    assert cluster.num_ready("l4") == 2
+    assert _condition(cluster, "Progressing")[:2] == ("True", "ReplacingAccelerator")
+    cluster.free_gpus["h100"] = 1
+    cluster.settle()
+    assert (cluster.num_ready("l4"), cluster.num_ready("h100")) == (1, 1)
+
+    cluster.free_gpus["h100"] = 2
+    cluster.settle()
+    assert set(cluster.deployments) == {"h100"}
+    assert _condition(cluster, "Ready")[:2] == ("True", "AllReady")
+    assert cluster.least_ready == 2
+
+
+def test_a_removed_accelerator_whose_template_was_spoilt_goes_at_once() -> None:
+    cluster = Cluster(service(L4, H100, **external(1)), {"l4": 1})
+    cluster.settle()
+    cluster.deployments["l4"] = replace(cluster.deployments["l4"], template="{")
+    cluster.change(accelerators=[H100])
+    cluster.apply()
+
+    assert set(cluster.deployments) == {"h100"}
+
+
 def test_more_than_all_accelerators_may_have_is_said() -> None:
     cluster = Cluster(service(L4 | {"maxReplicas": 2}, CPU | {"maxReplicas": 1}, **external(5)), {})
 
@@ -125,7 +155,9 @@ def test_whatever_happens_it_settles_and_serves_what_the_gpus_allow(data: st.Dat
     counts = st.integers(0, 4)
     cluster = Cluster(service(L4, H100, **external(data.draw(counts))), {})
     for _ in range(data.draw(st.integers(1, 6))):
-        what = data.draw(st.sampled_from(("replicas", "gpus", "time", "killed", "change")))
+        what = data.draw(
+            st.sampled_from(("replicas", "gpus", "time", "killed", "change", "accelerators"))
+        )
         if what == "replicas":
             cluster.change(replicas=data.draw(counts))
         elif what == "gpus":
@@ -134,9 +166,11 @@ def test_whatever_happens_it_settles_and_serves_what_the_gpus_allow(data: st.Dat
                 replace(pod, is_scheduled=False, is_ready=False) for pod in cluster.pods
             ]
         elif what == "time":
-            cluster.wait(data.draw(st.sampled_from((1, 181, 700))))
+            cluster.wait(data.draw(st.sampled_from((1, 181, 700, -300, 86400))))
         elif what == "killed" and cluster.pods:
             cluster.pods.pop()
+        elif what == "accelerators":
+            cluster.change(accelerators=data.draw(st.sampled_from(([L4, H100], [H100], [L4]))))
         else:
             cluster.change(engine={"maxNumSeqs": data.draw(st.sampled_from((8, 16)))})
         cluster.settle(60)
@@ -145,7 +179,12 @@ def test_whatever_happens_it_settles_and_serves_what_the_gpus_allow(data: st.Dat
         cluster.settle(60)
 
     wanted = cluster.service.spec.replicas
-    assert cluster.num_ready() == min(wanted, sum(cluster.free_gpus.values()))
+    usable = sum(
+        min(cluster.free_gpus.get(one.name, 0), one.max_replicas)
+        for one in cluster.service.spec.accelerators
+    )
+    # what was removed may serve, too
+    assert min(wanted, usable) <= cluster.num_ready() <= wanted
     assert cluster.plan().objects == tuple(cluster.objects)
     assert cluster.plan().status == cluster.service.status
     assert cluster.plan().events == ()

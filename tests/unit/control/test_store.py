@@ -47,6 +47,15 @@ def test_parts_are_found_by_their_service_until_they_are_dropped() -> None:
     assert store.parts("Pod", ("ns", "chat")) == []
 
 
+def test_what_lost_its_label_is_no_part_any_more() -> None:
+    store = Store()
+    store.put("Pod", pod("a"))
+    store.put("Pod", pod("a", labels={"serving.quire.dev/service": "other"}))
+
+    assert store.parts("Pod", ("ns", "chat")) == []
+    assert len(store.parts("Pod", ("ns", "other"))) == 1
+
+
 def test_heartbeats_of_nodes_are_no_change() -> None:
     def node(beat: str, ready: str = "True") -> dict[str, Any]:
         condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": beat}
