@@ -3,8 +3,9 @@
     openai      openai-python's own test suite
     lm-eval     log-likelihoods of 200 items, against transformers
     langchain, litellm, instructor
+    json-schema   its test suite, against the grammars of schemas; no server is asked
 
-Each has an environment of its own in the cache; `make verify-clients` runs all of them.
+Each client has an environment of its own in the cache; `make verify-clients` runs all of them.
 """
 
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from tests.api.servers import SIMULATED, RunningServer
-from tests.clients import lm_eval_scores, openai_suite
+from tests.clients import json_schema_suite, lm_eval_scores, openai_suite
 from tests.clients.environments import find_environment, run_module
 from tests.clients.errors import ClientError
 
@@ -55,6 +56,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "langchain": _check_script("langchain"),
     "litellm": _check_script("litellm"),
     "instructor": _check_script("instructor"),
+    "json-schema": json_schema_suite.verify,
 }
 
 

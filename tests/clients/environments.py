@@ -3,10 +3,13 @@
 What they are made of is pinned twice: the client by its version, all that it needs by a day.
 """
 
+import importlib.metadata
 import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tempfile
 from pathlib import Path
 
 from tests.clients.errors import ClientError
@@ -48,6 +51,28 @@ def find_environment(name: str) -> Path:
             _share(folder)
         stamp.touch()
     return python
+
+
+def fetch_source(package: str) -> Path:
+    """Return the source distribution of an installed package, whose version the lock pins.
+
+    Raises
+    ------
+    ClientError
+        It cannot be fetched.
+    """
+    name = f"{package}-{importlib.metadata.version(package)}"
+    folder = FOLDER / name
+    if not folder.exists():
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
+            pip: list[str | Path] = [sys.executable, "-m", "pip", "download", "--quiet"]
+            wanted = name.replace("-", "==")
+            run([*pip, "--no-deps", "--no-binary", package, "-d", scratch, wanted])
+            with tarfile.open(Path(scratch) / f"{name}.tar.gz") as archive:
+                archive.extractall(scratch, filter="data")
+            (Path(scratch) / name).rename(folder)
+    return folder
 
 
 def run_module(python: Path, module: str, url: str) -> str:

@@ -6,17 +6,15 @@ is listed here with the reason. What is listed must fail, and with its values ma
 must pass.
 """
 
-import importlib.metadata
 import os
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from tests.clients.environments import FOLDER, run
+from tests.clients.environments import fetch_source
 from tests.clients.errors import ClientError
 
 MODELS = ("gpt-6-astra", "gpt-3.5-turbo-instruct")
@@ -60,17 +58,7 @@ def fetch() -> Path:
     ClientError
         It cannot be fetched.
     """
-    version = importlib.metadata.version("openai")
-    folder = FOLDER / f"openai-{version}"
-    if not folder.exists():
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
-            pip: list[str | Path] = [sys.executable, "-m", "pip", "download", "--quiet"]
-            run([*pip, "--no-deps", "--no-binary", "openai", "-d", scratch, f"openai=={version}"])
-            with tarfile.open(Path(scratch) / f"openai-{version}.tar.gz") as archive:
-                archive.extractall(scratch, filter="data")
-            (Path(scratch) / f"openai-{version}").rename(folder)
-    return folder
+    return fetch_source("openai")
 
 
 def verify(url: str, suite: Path) -> str:
