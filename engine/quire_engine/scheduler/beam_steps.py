@@ -214,7 +214,10 @@ class BeamSteps:
             leader.token_ids.extend(step.token_id for step in node.path())
         self._roster.end(leader, reason)
         deltas = [_answer(leader, place, ended) for place, ended in enumerate(best)]
-        error = f"the search found only {len(best)} answers"
+        error = (
+            f"The search found {len(best)} answers and not {group.num_answers}: the model holds"
+            " all others for impossible. Ask for fewer."
+        )
         deltas += [_no_answer(leader, i, error) for i in range(len(best), group.num_answers)]
         if ended_at is not None and leader.first_token_at is not None:
             for delta in deltas:

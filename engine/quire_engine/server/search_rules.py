@@ -97,8 +97,12 @@ def choose_beams(
         raise _refuse("use_beam_search", "this engine cannot do it; leave it out")
     if wanted_tokens == 0:
         raise _refuse("max_tokens", "at least 1 with use_beam_search")
-    if width > min(max_num_seqs, facts.vocab_size):
-        raise _refuse("beam_width", f"{width} beams are more than the {max_num_seqs} that can run")
+    # so there are enough to go on with, or to end with, even while no stop token may come
+    num_tokens = facts.vocab_size - len(set(sampling.stop_token_ids))
+    if width > min(max_num_seqs, num_tokens):
+        most = min(max_num_seqs, num_tokens)
+        why = "that can run" if most == max_num_seqs else "tokens that do not end an answer"
+        raise _refuse("beam_width", f"{width} beams are more than the {most} {why}")
     longest = _longest(num_prompt_tokens, width, facts)
     if longest <= num_prompt_tokens or (
         wanted_tokens is not None and longest < num_prompt_tokens + sampling.max_tokens
