@@ -23,29 +23,29 @@ from typing import Any
 
 import torch
 
+from benchmarks.calibration import (
+    Step,
+    describe,
+    describe_errors,
+    quiet,
+    run_held_out,
+    summarise,
+)
 from benchmarks.gpu.engine import add_requests
 from benchmarks.gpu.engine_models import CONFIG, dummy_weights
 from benchmarks.gpu.harness import Results, environment
 from quire_engine.calibration.profiling import profile_engine
-from quire_engine.calibration.rig import StepRig
-from quire_engine.calibration.trials import MAX_STEPS_PER_VISIT, Trial
 from quire_engine.core.engine import EngineCore
 from quire_engine.execution.base import Batch, StepResult
 from quire_engine.execution.cuda.executor import CudaExecutor
-from quire_engine.profiles.engine_profile import EngineProfile, measure_prefill_rate, save_profile
+from quire_engine.profiles.engine_profile import EngineProfile, save_profile
 from quire_engine.profiles.step_time import StepTimeModel, count_pairs
 from quire_engine.profiles.step_time_fit import StepTimeFitter
 from quire_engine.protocol.messages import ModelFacts
 
-Step = tuple[int, int, int, int, float]
-"""Decodes, their context tokens, prompt tokens, pairs, seconds."""
 START_SECONDS = 5.0
 MAX_BATCH = 256
-TIMED_STEPS = 4
-
-
-def quiet(_stage: str, _fraction: float) -> None:
-    """Progress that nobody watches."""
+MAX_TOKENS = 8192
 
 
 class RecordingExecutor(CudaExecutor):
@@ -63,63 +63,6 @@ class RecordingExecutor(CudaExecutor):
             context = sum(chunks.starts[:decodes]) + decodes
             self.steps.append((decodes, context, batch.total_tokens - decodes, pairs, seconds))
         return result
-
-
-def describe_errors(model: StepTimeModel, steps: list[Step]) -> dict[str, Any]:
-    """Errors of single steps, of all and by kind."""
-    kinds: dict[str, list[float]] = {"all": [], "decode": [], "prompt": [], "mixed": []}
-    for *work, seconds in steps:
-        error = abs(model.predict(*work) / seconds - 1)
-        kinds["all"].append(error)
-        kinds["mixed" if work[0] and work[2] else "prompt" if work[2] else "decode"].append(error)
-    return {name: quantiles(errors) for name, errors in kinds.items() if errors}
-
-
-def quantiles(errors: list[float]) -> dict[str, float]:
-    """How many, their median, their 95th percentile, the largest."""
-    ordered = sorted(errors)
-    count = len(ordered)
-    p95 = ordered[min(count * 95 // 100, count - 1)]
-    return {"steps": count, "median": ordered[count // 2], "p95": p95, "max": ordered[-1]}
-
-
-def draw_trial(rng: random.Random, facts: ModelFacts) -> Trial:
-    """A step of any kind: sizes evenly over their logarithms."""
-    kind = rng.choice(("decode", "decode", "prompt", "mixed"))
-    num_decodes = 0 if kind == "prompt" else round(2 ** rng.uniform(0, 8))
-    longest = facts.max_model_len - MAX_STEPS_PER_VISIT
-    if num_decodes:
-        room = facts.num_blocks // num_decodes * facts.block_size // 2
-        longest = min(longest, room - MAX_STEPS_PER_VISIT)
-    context = round(2 ** rng.uniform(4, 12)) if num_decodes else 0
-    prompts: tuple[tuple[int, int], ...] = ()
-    if kind != "decode":
-        tokens = round(2 ** rng.uniform(4, 12.9)) - num_decodes
-        count = rng.choice((1, 1, 2, 4)) if tokens > 64 else 1
-        count = max(count, -(-tokens // 3500))
-        start = rng.choice((0, 0, 512)) if tokens // count < 3000 else 0
-        prompts = ((start, max(tokens // count, 1)),) * count
-    num_decodes = min(num_decodes, MAX_BATCH - len(prompts))
-    return Trial(num_decodes, min(context, longest), prompts)
-
-
-def run_held_out(executor: RecordingExecutor, facts: ModelFacts, seconds: float) -> list[Step]:
-    """Random steps, each kind after a step that does not count."""
-    rng = random.Random(20)
-    rig = StepRig(executor, facts, time.perf_counter)
-    kept: list[Step] = []
-    deadline = time.time() + seconds
-    while time.time() < deadline:
-        trial = draw_trial(rng, facts)
-        if trial.num_blocks(facts.block_size) > facts.num_blocks:
-            continue
-        executor.steps = []
-        with rig.visit(trial) as run:
-            for _ in range(1 + TIMED_STEPS):
-                run()
-        kept += executor.steps[1:]
-    rig.check_returned()
-    return kept
 
 
 def run_live(executor: RecordingExecutor, facts: ModelFacts, seconds: float) -> list[Step]:
@@ -153,21 +96,7 @@ def refine(model: StepTimeModel, steps: list[Step]) -> tuple[dict[str, Any], Ste
         if known is not None and index >= len(steps) // 2:
             errors.append(abs(known.predict(decodes, context, tokens, pairs) / seconds - 1))
         fitter.observe(decodes, context, tokens, pairs, seconds)
-    return quantiles(errors), fitter.model()
-
-
-def summarise(profile: EngineProfile) -> dict[str, Any]:
-    """What a profile says, in a row."""
-    model = profile.step_time
-    return {
-        "kinds": len(profile.steps),
-        "samples": sum(len(step.samples) for step in profile.steps),
-        "prefill_tokens_per_s": measure_prefill_rate(profile.steps),
-        "typical_error": model.typical_error,
-        "fit_error": model.fit_error,
-        "batch1_seconds": model.predict(1, 256),
-        "batch256_seconds": model.predict(256, 256 * 512),
-    }
+    return describe(errors), fitter.model()
 
 
 def measure(shape: str, results: Results, folder: Path, share: float) -> None:
@@ -191,10 +120,21 @@ def measure(shape: str, results: Results, folder: Path, share: float) -> None:
     (folder / f"h100-{shape}.json").write_bytes(save_profile(full))
     (folder / f"h100-{shape}-start.json").write_bytes(save_profile(started))
     results.add(f"calibration/{shape}/full", {"seconds": seconds, **summarise(full)})
-    runs: dict[str, Callable[..., list[Step]]] = {"held-out": run_held_out, "live": run_live}
+    runs: dict[str, Callable[[], list[Step]]] = {
+        "held-out": lambda: run_held_out(
+            executor,
+            facts,
+            time.perf_counter,
+            seconds=20.0 * share,
+            max_batch=MAX_BATCH,
+            max_context=facts.num_blocks * facts.block_size // 2,
+            max_tokens=MAX_TOKENS,
+        ),
+        "live": lambda: run_live(executor, facts, 20.0 * share),
+    }
     kept: dict[str, list[Step]] = {}
     for name, run in runs.items():
-        kept[name] = run(executor, facts, 20.0 * share)
+        kept[name] = run()
         row = {
             "full": describe_errors(full.step_time, kept[name]),
             "start": describe_errors(started.step_time, kept[name]),

@@ -23,7 +23,7 @@ from quire_engine.profiles.step_time_regression import (
 
 MIN_STEPS = 4
 """Kinds of steps without which there is no model."""
-_CONTEXT_RATIO = 8
+_CONTEXT_RATIO = 5
 """Between knots of the context, and the largest: closer ones turn noise into slopes."""
 _MIN_PER_STRETCH = 2
 _MIN_GAIN = 0.85
