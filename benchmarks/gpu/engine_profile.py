@@ -40,7 +40,8 @@ def profile_decode(
         "step_us": untraced.seconds / untraced.num_steps * 1e6,
         "submit_us": untraced.submit_seconds / untraced.num_steps * 1e6,
         "host_us": untraced.host_seconds / untraced.num_steps * 1e6,
-        "idle_share": idle_share(spans),
+        "idle_share": 1
+        - busy_us(spans) / NUM_STEPS / (untraced.seconds / untraced.num_steps * 1e6),
         "us_per_step": {
             name: [round(sum(us) / NUM_STEPS, 2), round(len(us) / NUM_STEPS, 2)]
             for name, us in rows
@@ -48,13 +49,13 @@ def profile_decode(
     }
 
 
-def idle_share(spans: list[tuple[float, float]]) -> float | None:
-    """Share of the time from the first span's start to the last one's end that none covers."""
-    if not spans:
-        return None
-    covered, reach = 0.0, min(start for start, _ in spans)
-    first = reach
+def busy_us(spans: list[tuple[float, float]]) -> float:
+    """Microseconds that any of the spans covers.
+
+    Set against steps that are not traced: tracing slows the host, and the device then waits for it.
+    """
+    busy, reach = 0.0, 0.0
     for start, end in sorted(spans):
-        covered += max(0.0, end - max(start, reach))
+        busy += max(0.0, end - max(start, reach))
         reach = max(reach, end)
-    return 1 - covered / (reach - first)
+    return busy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -34,7 +36,7 @@ def assert_close(out: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) 
 
 def check(case: PagedCase, options: AttentionOptions, *, fresh: bool) -> None:
     out = torch.full_like(case.q, float("nan"))
-    extra = {"k_new": case.k_new, "v_new": case.v_new} if fresh else {}
+    extra: dict[str, Any] = {"k_new": case.k_new, "v_new": case.v_new} if fresh else {}
     paged_attention(case.q, case.key_cache, case.value_cache, case.batch, options, out=out, **extra)
     expected = paged_attention_reference(
         case.q, case.key_cache, case.value_cache, case.batch, options, compute_dtype=torch.float32

@@ -153,6 +153,10 @@ class ExecutorConfig:
     seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
     """Requests that bring no seed draw theirs from this one, in order of arrival; default: from
     the system, so that no two runs are alike."""
+    batch_invariant: bool = False
+    """A request's tokens are the same whatever runs beside it, however its prompt is cut, and
+    whether its prefix was cached. Slower on a GPU, by the same kernels for one row and for
+    hundreds; on a CPU it is always so, where its C++ kernels compute."""
     max_retry_attempts: Annotated[int, Meta(ge=0)] = 0
     """Times that a step which failed is computed again before its requests end with an error."""
 

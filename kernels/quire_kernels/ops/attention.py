@@ -31,6 +31,7 @@ def paged_attention(
     k_new: torch.Tensor | None = None,
     v_new: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
+    checked: bool = True,
 ) -> torch.Tensor:
     """Attention of every new token over its sequence's keys.
 
@@ -53,6 +54,8 @@ def paged_attention(
         [num_tokens, num_kv_heads, head_dim], as q; both or neither.
     out
         [num_tokens, num_q_heads, head_dim], as q; allocated when absent.
+    checked
+        False: shapes, strides and dtypes are those of a call that was checked.
 
     Returns
     -------
@@ -71,14 +74,14 @@ def paged_attention(
     >>> batch = AttentionBatch(cu_seqlens_q, context_lens, table, 8, 4096)
     >>> paged_attention(q, cache[:, 0, 0], cache[:, 0, 1], batch, AttentionOptions(128**-0.5))
     """
-    _check(q, key_cache, value_cache, batch)
-    _check_fresh(q, key_cache, k_new, v_new)
-    if out is None:
-        out = torch.empty_like(q)
-    else:
-        check_like("out", out, q)
-        check_shape("out", out, tuple(q.shape))
-        check_last_contiguous("out", out)
+    out = torch.empty_like(q) if out is None else out
+    if checked:
+        _check(q, key_cache, value_cache, batch)
+        _check_fresh(q, key_cache, k_new, v_new)
+        _check_out(out, q)
+    if options.fixed:
+        attention_prefill.launch_fixed(q, key_cache, value_cache, out, batch, options)
+        return out
     if batch.num_decodes:
         attention_decode.launch(q, key_cache, value_cache, out, batch, options)
     if batch.num_prefills:
@@ -117,3 +120,9 @@ def _check_fresh(
             check_like(name, fresh, q)
             check_shape(name, fresh, (q.shape[0], key_cache.shape[1], q.shape[2]))
             check_last_contiguous(name, fresh)
+
+
+def _check_out(out: torch.Tensor, q: torch.Tensor) -> None:
+    check_like("out", out, q)
+    check_shape("out", out, tuple(q.shape))
+    check_last_contiguous("out", out)

@@ -78,6 +78,10 @@ class AttentionOptions:
     soft_cap: float | None = None
     """Logits become `soft_cap * tanh(logits / soft_cap)`; None leaves them."""
 
+    fixed: bool = False
+    """A token's result has the same bits in every batch, computed as a decode or in any chunk: one
+    kernel in one order of keys, whatever is faster."""
+
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:
             raise ArgumentError(f"window {self.window}, expected at least 1 or None")

@@ -6,11 +6,15 @@ import torch
 
 from quire_kernels.ops.attention_batch import AttentionBatch, AttentionOptions
 from quire_kernels.ops.device import Device, device_of
+from quire_kernels.ops.launching import launch as launch_kernel
 from quire_kernels.ops.splits import choose_splits
 from quire_kernels.triton.attention_decode import decode_attention_kernel, merge_splits_kernel
 from quire_kernels.tuning.tables import LaunchConfig, lookup
 
 LOG2_E = 1.4426950408889634
+CROWDED = 1.9
+"""Programs for each multiprocessor from which on two share it, with a shallower pipeline each: one
+fills its own while the other reads."""
 
 
 def next_power_of_two(value: int) -> int:
@@ -28,7 +32,9 @@ def launch(
 ) -> None:
     """Attend for the first `batch.num_decodes` rows of `q`; arguments as in `paged_attention`."""
     device = device_of(q)
-    config = lookup(device.arch, "decode_attention", head_dim=q.shape[2])
+    programs = batch.num_decodes * key_cache.shape[1]
+    crowded = int(programs >= CROWDED * device.num_multiprocessors)
+    config = lookup(device.arch, "decode_attention", head_dim=q.shape[2], crowded=crowded)
     num_splits = splits_for(batch, key_cache.shape[1], device, config, options)
     launch_configured(q, key_cache, value_cache, out, batch, options, config, num_splits)
 
@@ -69,7 +75,8 @@ def launch_configured(
     rows = num_seqs * num_heads * num_splits if num_splits > 1 else 0
     partial_out = torch.empty((rows, head_dim), dtype=torch.float32, device=q.device)
     partial_lse = torch.empty((rows,), dtype=torch.float32, device=q.device)
-    decode_attention_kernel[(num_kv_heads, num_splits, num_seqs)](
+    launch_kernel(
+        decode_attention_kernel, (num_kv_heads, num_splits, num_seqs),
         q, key_cache, value_cache, out, partial_out, partial_lse,
         batch.context_lens, batch.block_table, options.scale * LOG2_E, options.soft_cap or 1.0,
         q.stride(0), q.stride(1), out.stride(0), out.stride(1),
@@ -78,11 +85,12 @@ def launch_configured(
         BLOCK_M=max(16, next_power_of_two(group)), BLOCK_N=config.block_n, HEAD_DIM=head_dim,
         BLOCK_D=block_d, BLOCK_SIZE=key_cache.shape[2], WINDOW=options.window or 0,
         SOFT_CAP=options.soft_cap is not None,
-        num_warps=config.num_warps, num_stages=config.num_stages,
+        dependent=True, num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip
     if num_splits > 1:
-        merge_splits_kernel[(num_heads, num_seqs)](
+        launch_kernel(
+            merge_splits_kernel, (num_heads, num_seqs),
             partial_out, partial_lse, out, out.stride(0), out.stride(1), num_splits,
             NUM_HEADS=num_heads, BLOCK_SPLITS=next_power_of_two(num_splits),
-            HEAD_DIM=head_dim, BLOCK_D=block_d, num_warps=4, num_stages=1,
+            HEAD_DIM=head_dim, BLOCK_D=block_d, dependent=True, num_warps=4, num_stages=1,
         )  # fmt: skip

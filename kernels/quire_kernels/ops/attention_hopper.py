@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
+
 import torch
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from quire_kernels.ops.attention_batch import AttentionBatch, AttentionOptions
 from quire_kernels.ops.attention_decode import LOG2_E
+from quire_kernels.ops.launching import launch as launch_kernel
 from quire_kernels.triton.attention_hopper import hopper_prefill_kernel
 
 BLOCK_M = 128
 BLOCK_N = 128
-BOX = [16, 64]
+BOX = (16, 64)
 STAGES = 2
 CONSUMER_REGISTERS = 232
 PRODUCER_REGISTERS = 40
@@ -77,9 +81,10 @@ def launch(
     fresh = k_new is not None and v_new is not None
     keys = _token_rows(k_new) if k_new is not None else k_rows
     values = _token_rows(v_new) if v_new is not None else v_rows
-    tile = [BLOCK_N, head_dim]
+    tile = (BLOCK_N, head_dim)
     num_tiles = (q.shape[0] - skip) // block_q + batch.num_prefills
-    hopper_prefill_kernel[(num_kv_heads, num_tiles)](
+    launch_kernel(
+        hopper_prefill_kernel, (num_kv_heads, num_tiles),
         q, out, _descriptor(k_rows, BOX), _descriptor(v_rows, BOX), value_cache,
         _descriptor(keys, tile), _descriptor(values, tile), _descriptor(values, BOX), values,
         batch.cu_seqlens_q[skip:], batch.context_lens[skip:], batch.block_table[skip:],
@@ -106,5 +111,24 @@ def _token_rows(fresh: torch.Tensor) -> torch.Tensor:
     return fresh.as_strided((num_tokens, num_heads * head_dim), (fresh.stride(0), 1))
 
 
-def _descriptor(rows: torch.Tensor, box: list[int]) -> TensorDescriptor:
-    return TensorDescriptor.from_tensor(rows, box, SWIZZLED)
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """Stands for a tensor in a descriptor that is kept, without keeping its memory."""
+
+    address: int
+    dtype: torch.dtype
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_descriptor(
+    base: _Address, shape: tuple[int, ...], stride: int, box: tuple[int, ...]
+) -> TensorDescriptor:
+    return TensorDescriptor(base, [*shape], [stride, 1], [*box], SWIZZLED)
+
+
+def _descriptor(rows: torch.Tensor, box: tuple[int, int]) -> TensorDescriptor:
+    base = _Address(rows.data_ptr(), rows.dtype)
+    return _known_descriptor(base, tuple(rows.shape), rows.stride(0), box)

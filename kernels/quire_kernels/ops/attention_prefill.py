@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 
 from quire_kernels.ops.attention_batch import AttentionBatch, AttentionOptions
 from quire_kernels.ops.attention_decode import LOG2_E, next_power_of_two
 from quire_kernels.ops.device import device_of
+from quire_kernels.ops.launching import launch as launch_kernel
 from quire_kernels.triton.attention_prefill import prefill_attention_kernel
 from quire_kernels.tuning.tables import LaunchConfig, lookup
+
+FIXED = LaunchConfig(block_m=64, block_n=64, num_warps=4, num_stages=2)
+"""Of batch-invariant attention, on every architecture: what fits the smallest shared memory."""
+FIXED_HEAD_DIM = 128
+FIXED_WIDE = LaunchConfig(block_m=64, block_n=16, num_warps=4, num_stages=2)
+"""The same for larger heads."""
 
 
 def launch(
@@ -33,6 +42,24 @@ def launch(
     launch_portable(q, key_cache, value_cache, out, batch, options, k_new, v_new, config)
 
 
+def launch_fixed(
+    q: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    out: torch.Tensor,
+    batch: AttentionBatch,
+    options: AttentionOptions,
+) -> None:
+    """Attend for all sequences by what the cache holds, decodes as chunks of one token.
+
+    Every tile of keys is masked: the loop without masks may round in other places, and which keys
+    it takes depends on the chunk.
+    """
+    chunks = dataclasses.replace(batch, num_decodes=0)
+    config = FIXED_WIDE if q.shape[2] > FIXED_HEAD_DIM else FIXED
+    launch_portable(q, key_cache, value_cache, out, chunks, options, None, None, config)
+
+
 def launch_portable(
     q: torch.Tensor,
     key_cache: torch.Tensor,
@@ -54,7 +81,8 @@ def launch_portable(
     keys = k_new if k_new is not None else q
     values = v_new if v_new is not None else q
     table = batch.block_table[skip:]
-    prefill_attention_kernel[(num_kv_heads, num_tiles)](
+    launch_kernel(
+        prefill_attention_kernel, (num_kv_heads, num_tiles),
         q, key_cache, value_cache, keys, values, out,
         batch.cu_seqlens_q[skip:], batch.context_lens[skip:], table,
         batch.num_prefills, options.scale * LOG2_E, options.soft_cap or 1.0,
@@ -64,6 +92,6 @@ def launch_portable(
         GROUP=group, BLOCK_Q=block_q, BLOCK_M=block_m, BLOCK_N=config.block_n,
         HEAD_DIM=head_dim, BLOCK_D=next_power_of_two(head_dim), BLOCK_SIZE=key_cache.shape[2],
         CAUSAL=options.causal, WINDOW=options.window or 0,
-        SOFT_CAP=options.soft_cap is not None, FRESH=fresh,
+        SOFT_CAP=options.soft_cap is not None, FRESH=fresh, FIXED=options.fixed,
         num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip

@@ -22,9 +22,16 @@ class Device:
     """Streaming multiprocessors that one wave of programs can fill."""
 
 
+@functools.cache
 def interpreted() -> bool:
     """Whether Triton interprets kernels on the CPU (TRITON_INTERPRET=1)."""
     return os.environ.get("TRITON_INTERPRET", "0").lower() in {"1", "true", "on"}
+
+
+@functools.cache
+def overlaps_launches(index: int) -> bool:
+    """Whether a kernel can be launched while the one before it ends (Hopper's dependent launch)."""
+    return torch.cuda.get_device_capability(index) >= (9, 0)
 
 
 def device_of(tensor: torch.Tensor) -> Device:

@@ -8,6 +8,7 @@ from quire_kernels.errors import UnsupportedError
 from quire_kernels.ops.attention_decode import next_power_of_two
 from quire_kernels.ops.checks import check_last_contiguous, check_like, check_shape, check_supported
 from quire_kernels.ops.device import device_of
+from quire_kernels.ops.launching import launch as launch_kernel
 from quire_kernels.triton.norm import rms_norm_kernel
 
 MAX_SIZE = 32768
@@ -43,6 +44,7 @@ def rms_norm(
         Shapes, strides or dtypes that don't fit; a size above 32768.
     """
     out = torch.empty_like(x) if out is None else out
+    _check(x, weight, out)
     _launch(x, None, weight, eps, weight_offset, out)
     return out
 
@@ -55,27 +57,24 @@ def add_rms_norm(
     *,
     weight_offset: float = 0.0,
     out: torch.Tensor | None = None,
+    checked: bool = True,
 ) -> torch.Tensor:
     """`residual += x` in place, then the RMS norm of `residual`; arguments as in `rms_norm`.
 
-    `residual` is [num_rows, size] of x's dtype; `out` may be x but not `residual`.
+    `residual` is [num_rows, size] of x's dtype; `out` may be x but not `residual`. Without
+    `checked`, shapes, strides and dtypes are those of a call that was.
     """
     out = torch.empty_like(x) if out is None else out
-    check_like("residual", residual, x)
-    check_shape("residual", residual, tuple(x.shape))
-    check_last_contiguous("residual", residual)
+    if checked:
+        check_like("residual", residual, x)
+        check_shape("residual", residual, tuple(x.shape))
+        check_last_contiguous("residual", residual)
+        _check(x, weight, out)
     _launch(x, residual, weight, eps, weight_offset, out)
     return out
 
 
-def _launch(
-    x: torch.Tensor,
-    residual: torch.Tensor | None,
-    weight: torch.Tensor,
-    eps: float,
-    weight_offset: float,
-    out: torch.Tensor,
-) -> None:
+def _check(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
     check_supported("x: dtype", x.dtype, DTYPES)
     check_shape("x", x, (None, None))
     check_shape("weight", weight, (x.shape[1],))
@@ -86,12 +85,23 @@ def _launch(
     if x.shape[1] > MAX_SIZE:
         raise UnsupportedError(f"rows of {x.shape[1]} have no kernel; supported: up to {MAX_SIZE}")
     device_of(x)
+
+
+def _launch(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor,
+    eps: float,
+    weight_offset: float,
+    out: torch.Tensor,
+) -> None:
     if x.shape[0] == 0:
         return
     block = next_power_of_two(x.shape[1])
     base = residual if residual is not None else x
-    rms_norm_kernel[(x.shape[0],)](
+    launch_kernel(
+        rms_norm_kernel, (x.shape[0],),
         x, base, weight, out, x.shape[1], eps, x.stride(0), base.stride(0), out.stride(0),
         BLOCK=block, ADD=residual is not None, WEIGHT_OFFSET=weight_offset,
-        num_warps=min(16, max(1, block // 512)),
+        dependent=True, num_warps=min(16, max(1, block // 512)),
     )  # fmt: skip

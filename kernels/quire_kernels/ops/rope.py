@@ -20,6 +20,7 @@ from quire_kernels.ops.checks import (
     check_supported,
 )
 from quire_kernels.ops.device import device_of
+from quire_kernels.ops.launching import launch as launch_kernel
 from quire_kernels.triton.rope import rope_cache_kernel
 
 HEADS_PER_PROGRAM = 8
@@ -54,6 +55,7 @@ def rope_and_cache(
     *,
     norm: HeadNorm | None = None,
     q_out: torch.Tensor | None = None,
+    checked: bool = True,
 ) -> torch.Tensor:
     """Rotate q and k (NeoX pairs), write k and v to their cache slots.
 
@@ -77,6 +79,8 @@ def rope_and_cache(
         Per-head RMS norm before the rotation.
     q_out
         [num_tokens, num_q_heads, head_dim], as q; q itself (in place) when absent.
+    checked
+        False: shapes, strides and dtypes are those of a call that was checked.
 
     Returns
     -------
@@ -89,11 +93,10 @@ def rope_and_cache(
         As in `paged_attention`.
     """
     q_out = q if q_out is None else q_out
-    _check(q, k, v, positions, cos_sin, key_cache, value_cache, slots, q_out)
-    if norm is not None:
-        check_shape("q_weight", norm.q_weight, (q.shape[2],))
-        check_shape("k_weight", norm.k_weight, (q.shape[2],))
-    device_of(q)
+    if checked:
+        _check(q, k, v, positions, cos_sin, key_cache, value_cache, slots, q_out)
+        _check_norm(q, norm)
+        device_of(q)
     num_tokens, num_q_heads, head_dim = q.shape
     if num_tokens == 0:
         return q_out
@@ -101,7 +104,8 @@ def rope_and_cache(
     block_h = min(HEADS_PER_PROGRAM, next_power_of_two(num_q_heads))
     tiles = -(-num_q_heads // block_h) + -(-num_kv_heads // block_h)
     weights = (norm.q_weight, norm.k_weight) if norm is not None else (cos_sin, cos_sin)
-    rope_cache_kernel[(num_tokens, tiles)](
+    launch_kernel(
+        rope_cache_kernel, (num_tokens, tiles),
         q, k, v, q_out, positions, cos_sin, *weights, key_cache, value_cache, slots,
         norm.eps if norm is not None else 0.0,
         *q.stride()[:2], *k.stride()[:2], *v.stride()[:2], *q_out.stride()[:2],
@@ -111,9 +115,15 @@ def rope_and_cache(
         BLOCK_REST=next_power_of_two(max(1, head_dim - 2 * half)),
         BLOCK_SIZE=key_cache.shape[2], NORM=norm is not None,
         WEIGHT_OFFSET=norm.weight_offset if norm is not None else 0.0,
-        num_warps=2,
+        dependent=True, num_warps=2,
     )  # fmt: skip
     return q_out
+
+
+def _check_norm(q: torch.Tensor, norm: HeadNorm | None) -> None:
+    if norm is not None:
+        check_shape("q_weight", norm.q_weight, (q.shape[2],))
+        check_shape("k_weight", norm.k_weight, (q.shape[2],))
 
 
 def _check(

@@ -15,6 +15,7 @@ from quire_kernels.ops.checks import (
     check_supported,
 )
 from quire_kernels.ops.device import device_of
+from quire_kernels.ops.launching import launch as launch_kernel
 from quire_kernels.ops.norm import DTYPES
 from quire_kernels.triton.sampling import join_kernel, scan_kernel
 from quire_kernels.triton.sampling_list import choose_kernel, gather_kernel
@@ -22,6 +23,8 @@ from quire_kernels.triton.sampling_search import search_kernel
 
 GROUP_TOKENS = 4096
 SEGMENTS_PER_GROUP = 32
+FIXED_GROUPS = 8
+"""Groups per program where sums must not depend on the number of rows."""
 LISTED_PER_GROUP = 64
 """Listed tokens per 4,096: a row whose list overflows is searched over the vocabulary."""
 
@@ -53,6 +56,9 @@ class SamplingParameters:
 
     truncates: bool = True
     """False promises that no row uses top-k, top-p or min-p: two kernels instead of five."""
+
+    fixed: bool = False
+    """Sums of probabilities have the same bits however many rows there are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +138,7 @@ def _launch(
     out: torch.Tensor,
 ) -> None:
     num_rows, vocab_size = logits.shape
-    space = Workspace(num_rows, vocab_size, logits.device, lists=knobs.truncates)
+    space = Workspace(num_rows, vocab_size, logits.device, lists=knobs.truncates, fixed=knobs.fixed)
     tuned = _penalty_tensors(penalties, knobs)
     mask = allowed if allowed is not None else knobs.top_k
     strides = (
@@ -142,19 +148,21 @@ def _launch(
     )
     flags = {"PENALTIES": penalties is not None, "ALLOWED": allowed is not None}
     grid = (space.num_chunks, num_rows)
-    scan_kernel[grid](
+    launch_kernel(
+        scan_kernel, grid,
         logits, knobs.temperature, knobs.seeds, knobs.positions, *tuned, mask,
         space.best, space.token, space.top, space.low, space.mass, space.segment_max,
         vocab_size, space.num_chunks, *strides, space.num_segments,
-        GROUPS=space.groups, TRUNCATE=knobs.truncates, num_warps=8, **flags,
+        GROUPS=space.groups, TRUNCATE=knobs.truncates, dependent=True, num_warps=8, **flags,
     )  # fmt: skip
     block_chunks = next_power_of_two(space.num_chunks)
-    join_kernel[(num_rows,)](
+    launch_kernel(
+        join_kernel, (num_rows,),
         knobs.temperature, knobs.top_k, knobs.top_p, knobs.min_p, space.best, space.token,
         space.segment_max, space.floors, space.settled, out,
         space.num_chunks, space.num_segments, vocab_size, space.num_segments,
         BLOCK_CHUNKS=block_chunks, BLOCK_SEGMENTS=next_power_of_two(space.num_segments),
-        TRUNCATE=knobs.truncates, num_warps=4 if knobs.truncates else 1,
+        TRUNCATE=knobs.truncates, dependent=True, num_warps=4 if knobs.truncates else 1,
     )  # fmt: skip
     if not knobs.truncates:
         return
@@ -194,9 +202,9 @@ class Workspace:
     """What the kernels hand to each other: [num_rows, num_chunks] and smaller, on the device."""
 
     def __init__(
-        self, num_rows: int, vocab_size: int, device: torch.device, *, lists: bool
+        self, num_rows: int, vocab_size: int, device: torch.device, *, lists: bool, fixed: bool
     ) -> None:
-        self.groups = groups_per_chunk(num_rows, vocab_size)
+        self.groups = FIXED_GROUPS if fixed else groups_per_chunk(num_rows, vocab_size)
         self.num_chunks = -(-vocab_size // (GROUP_TOKENS * self.groups))
         self.num_segments = SEGMENTS_PER_GROUP * self.groups * self.num_chunks
         self.capacity = LISTED_PER_GROUP * self.groups

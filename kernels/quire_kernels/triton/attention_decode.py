@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from quire_kernels.triton.attention_tile import attend
+from quire_kernels.triton.dependent import wait_for_inputs
 
 
 @triton.jit(do_not_specialize=["num_splits"])
@@ -25,8 +26,10 @@ def decode_attention_kernel(
     GROUP: tl.constexpr, NUM_KV_HEADS: tl.constexpr, SPLIT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One program: one range of one KV head. Grid (num_kv_heads, num_splits, num_seqs)."""
+    wait_for_inputs(DEPENDENT)
     kv_head = tl.program_id(0)
     split = tl.program_id(1)
     seq = tl.program_id(2)
@@ -84,9 +87,10 @@ def decode_attention_kernel(
 def merge_splits_kernel(
     partial_out, partial_lse, out, out_stride_token, out_stride_head, num_splits,
     NUM_HEADS: tl.constexpr, BLOCK_SPLITS: tl.constexpr,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Weigh the ranges of one head by their log-sums. Grid (num_heads, num_seqs)."""
+    wait_for_inputs(DEPENDENT)
     head = tl.program_id(0)
     seq = tl.program_id(1).to(tl.int64)
     split = tl.arange(0, BLOCK_SPLITS)

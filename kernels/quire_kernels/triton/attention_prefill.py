@@ -51,6 +51,7 @@ def prefill_attention_kernel(
     GROUP: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr, FRESH: tl.constexpr,
+    FIXED: tl.constexpr,
 ):  # fmt: skip
     """One program: one query tile of one KV head. Grid (num_kv_heads, upper bound of tiles)."""
     kv_head = tl.program_id(0)
@@ -84,7 +85,7 @@ def prefill_attention_kernel(
     open_end = computed_len + token_start + 1 if CAUSAL else context_len
     paged_end = tl.minimum(end, computed_len) if FRESH else end
     paged_open = tl.minimum(open_end, paged_end) // BLOCK_N * BLOCK_N
-    if WINDOW > 0:
+    if WINDOW > 0 or FIXED:
         paged_open = start
 
     acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from quire_kernels.triton.dependent import wait_for_inputs
+
 
 @triton.jit
 def inverse_rms(first, second, rest, eps, HEAD_DIM: tl.constexpr):
@@ -28,9 +30,10 @@ def rope_cache_kernel(
     NUM_Q_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, BLOCK_H: tl.constexpr,
     HEAD_DIM: tl.constexpr, HALF: tl.constexpr, BLOCK_HALF: tl.constexpr,
     BLOCK_REST: tl.constexpr, BLOCK_SIZE: tl.constexpr, NORM: tl.constexpr,
-    WEIGHT_OFFSET: tl.constexpr,
+    WEIGHT_OFFSET: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Grid (num_tokens, head tiles of q + head tiles of k)."""
+    wait_for_inputs(DEPENDENT)
     token = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     q_tiles: tl.constexpr = (NUM_Q_HEADS + BLOCK_H - 1) // BLOCK_H

@@ -18,6 +18,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from quire_kernels.triton.dependent import wait_for_inputs
 from quire_kernels.triton.sampling_logits import (
     GREEDY_BELOW,
     LANES,
@@ -40,8 +41,10 @@ def scan_kernel(
     allowed, chunk_best, chunk_token, chunk_max, chunk_min, chunk_sum, segment_max,
     vocab_size, num_chunks, logits_stride, counts_stride, allowed_stride, segment_stride,
     GROUPS: tl.constexpr, TRUNCATE: tl.constexpr, PENALTIES: tl.constexpr, ALLOWED: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Grid (num_chunks, num_rows): GROUPS groups of the vocabulary each."""
+    wait_for_inputs(DEPENDENT)
     chunk = tl.program_id(0)
     row = tl.program_id(1).to(tl.int64)
     heat = tl.load(temperature + row)
@@ -122,8 +125,10 @@ def join_kernel(
     temperature, top_k, top_p, min_p, chunk_best, chunk_token, segment_max, floors, settled, out,
     num_chunks, num_segments, vocab_size, segment_stride,
     BLOCK_CHUNKS: tl.constexpr, BLOCK_SEGMENTS: tl.constexpr, TRUNCATE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Grid (num_rows,). Rows that need no truncation are settled here."""
+    wait_for_inputs(DEPENDENT)
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.arange(0, BLOCK_CHUNKS)
     live = chunk < num_chunks

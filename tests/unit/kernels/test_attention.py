@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -54,6 +56,24 @@ def test_masks_and_caps(options: AttentionOptions) -> None:
     case = make_case(*MIXED, num_q_heads=2, num_kv_heads=1, poison=NAN)
     assert relative_error(case, options) < 1e-6
     assert relative_error(case, options, fresh=True) < 1e-6
+
+
+def test_fixed_attention_is_the_same_for_chunks_and_decodes() -> None:
+    options = AttentionOptions(0.2, fixed=True)
+    case = make_case([70], [100], num_q_heads=3, num_kv_heads=1, poison=NAN)
+    assert relative_error(case, options, fresh=True) < 1e-6
+    caches = (case.key_cache, case.value_cache)
+    whole = paged_attention(case.q, *caches, case.batch, options)
+    for token, count in ((0, 1), (69, 1), (3, 40)):
+        part = replace(
+            case.batch,
+            cu_seqlens_q=torch.tensor([0, count], dtype=torch.int32),
+            context_lens=torch.tensor([30 + token + count], dtype=torch.int32),
+            num_decodes=int(count == 1),
+        )
+        rows = slice(token, token + count)
+        alone = paged_attention(case.q[rows], *caches, part, options)
+        assert torch.allclose(alone, whole[rows], atol=1e-6)
 
 
 def test_half_precision_stays_within_its_rounding() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from quire_kernels.ops.linear import arrivals_of, launch, linear
+from quire_kernels.ops.linear import arrivals_of, fixed_linear, launch, linear
 from quire_kernels.tuning.tables import LaunchConfig
 
 
@@ -32,3 +32,12 @@ def test_the_operation_equals_torch_whoever_computes_it() -> None:
     for rows in (1, 64, 65):
         x = torch.randn(rows, 64)
         assert torch.allclose(linear(x, weight), x @ weight.T, atol=2e-5)
+
+
+def test_fixed_products_are_the_same_alone_and_among_others() -> None:
+    x, weight = torch.randn(70, 100)[:, :97], torch.randn(33, 97)
+    whole = fixed_linear(x, weight)
+    assert torch.allclose(whole, x @ weight.T, atol=2e-5)
+    # to the last bit on a GPU alone: the interpreter's products are numpy's
+    assert torch.allclose(fixed_linear(x[66:67], weight), whole[66:67], atol=2e-5)
+    assert torch.allclose(fixed_linear(x[1:], weight), whole[1:], atol=2e-5)

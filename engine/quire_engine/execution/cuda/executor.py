@@ -84,7 +84,13 @@ class CudaExecutor(Executor):
         check_supported(self._config, spec, max_model_len)
         with self._platform.on_stream():
             weights = self._weights.load(self._platform, lambda done: progress(_STAGE, done))
-            self._decoder = CudaDecoder(spec, weights, max_model_len, self._platform)
+            self._decoder = CudaDecoder(
+                spec,
+                weights,
+                max_model_len,
+                self._platform,
+                is_fixed=self._config.executor.batch_invariant,
+            )
 
     def allocate_cache(self) -> ModelFacts:
         """Profile the worst step, allocate the KV memory, capture the first graphs."""

@@ -14,10 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from quire_engine.execution.cuda.kernels import BLOCK, fetch_kernel
 from quire_engine.execution.cuda.platform import Platform
+from quire_kernels.ops.launching import launch
 
 Ints = NDArray[np.int32]
 NUM_DECODE_ARRAYS = 4
+MAX_FETCHED = 1 << 13
+"""Most words that a kernel fetches; more come faster by the copy engine."""
 MAX_IN_FLIGHT = 2
 """Steps that may be submitted and not collected."""
 
@@ -127,7 +131,11 @@ class InputBuffers:
     def send(self) -> None:
         """Copy what was placed to the device, behind the work given to it so far."""
         host = self._ring[self._turn][0]
-        self._device[: self._used].copy_(host[: self._used], non_blocking=True)
+        if self._used > MAX_FETCHED:
+            self._device[: self._used].copy_(host[: self._used], non_blocking=True)
+        else:
+            grid = (-(-self._used // BLOCK),)
+            launch(fetch_kernel, grid, host, self._device, self._used, BLOCK=BLOCK)
 
 
 def place_chunks(

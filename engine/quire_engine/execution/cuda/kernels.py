@@ -1,5 +1,6 @@
 """The executor's own small kernels: they turn row numbers into a step's inputs, on the device.
 
+    fetch_kernel     a decode step's inputs in the host's memory         -> the device's
     write_kernel     changed entries of block tables and sampling state  -> the rows' memory
     locate_kernel    (row, position) of each token                       -> its id and cache slot
     gather_kernel    row of each sequence                                -> table, sampling state
@@ -13,6 +14,8 @@ again while serving.
 # ruff: noqa: ANN001, ANN201, N803
 import triton
 import triton.language as tl
+
+from quire_kernels.triton.dependent import wait_for_inputs
 
 BLOCK = 256
 """Tokens, or changed entries, of one program."""
@@ -35,9 +38,10 @@ def write_kernel(memory, indices, values, count, BLOCK: tl.constexpr):
 @triton.jit(do_not_specialize=["num_tokens"])
 def locate_kernel(
     rows, positions, given, newest, tables, token_ids, slots, num_tokens, table_stride,
-    BLOCK_SIZE: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Grid (tiles of num_tokens,). A given token below 0 stands for the row's newest sampled."""
+    wait_for_inputs(DEPENDENT)
     token = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = token < num_tokens
     row = tl.load(rows + token, mask=live, other=0)
@@ -54,9 +58,10 @@ def locate_kernel(
 def gather_kernel(
     rows, context_lens, tables, table_out, table_stride, state, knobs, seeds, knob_stride,
     TABLE: tl.constexpr, KNOBS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    TABLE_BLOCK: tl.constexpr, WORDS: tl.constexpr,
+    TABLE_BLOCK: tl.constexpr, WORDS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Grid (num_sequences,). TABLE copies the used part of a row's table, KNOBS its state."""
+    wait_for_inputs(DEPENDENT)
     sequence = tl.program_id(0)
     row = tl.load(rows + sequence).to(tl.int64)
     if KNOBS:
@@ -75,13 +80,22 @@ def gather_kernel(
 
 
 @triton.jit(do_not_specialize=["count"])
-def store_kernel(rows, sampled, newest, count, BLOCK: tl.constexpr):
+def store_kernel(rows, sampled, newest, count, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
     """Grid (tiles of count,). Padding rows share a place and race for it on purpose.
 
     -1 stands for no token; whatever is computed from it, it must lie in the vocabulary.
     """
+    wait_for_inputs(DEPENDENT)
     entry = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = entry < count
     row = tl.load(rows + entry, mask=live, other=0)
     token = tl.maximum(tl.load(sampled + entry, mask=live, other=0), 0)
     tl.store(newest + row, token, mask=live)
+
+
+@triton.jit(do_not_specialize=["count"])
+def fetch_kernel(source, target, count, BLOCK: tl.constexpr):
+    """Grid (tiles of count,). The source is pinned memory of the host."""
+    entry = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = entry < count
+    tl.store(target + entry, tl.load(source + entry, mask=live), mask=live)

@@ -13,7 +13,7 @@ from quire_engine.models.rope import RotaryEmbedding
 from quire_kernels.ops.attention import paged_attention
 from quire_kernels.ops.attention_batch import AttentionBatch, AttentionOptions
 from quire_kernels.ops.gated import gated
-from quire_kernels.ops.linear import linear
+from quire_kernels.ops.linear import fixed_linear, linear
 from quire_kernels.ops.norm import add_rms_norm, rms_norm
 from quire_kernels.ops.rope import HeadNorm, rope_and_cache
 
@@ -25,15 +25,25 @@ class CudaDecoder:
     ----------
     num_positions
         Most tokens of one sequence.
+    is_fixed
+        Whether a token's results have the same bits in every batch, for which it is slower.
     """
 
     def __init__(
-        self, spec: ModelSpec, weights: DecoderWeights, num_positions: int, platform: Platform
+        self,
+        spec: ModelSpec,
+        weights: DecoderWeights,
+        num_positions: int,
+        platform: Platform,
+        *,
+        is_fixed: bool = False,
     ) -> None:
         self.spec = spec
         self.num_positions = num_positions
         self._weights = weights
-        self._options = AttentionOptions(spec.head_dim**-0.5)
+        self.is_fixed = is_fixed
+        self._linear = fixed_linear if is_fixed else linear
+        self._options = AttentionOptions(spec.head_dim**-0.5, fixed=is_fixed)
         self._heads = [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads]
         rope = RotaryEmbedding(
             spec.rope,
@@ -87,30 +97,35 @@ class CudaDecoder:
         x = rms_norm(residual, weights.layers[0].attention_norm, epsilon)
         last = len(weights.layers) - 1
         for index, layer in enumerate(weights.layers):
-            heads = linear(x, layer.query_key_value).view(len(x), -1, self.spec.head_dim)
+            checked = index == 0  # the others have the same shapes
+            heads = self._linear(x, layer.query_key_value, checked=checked).view(
+                len(x), -1, self.spec.head_dim
+            )
             query, key, value = torch.split(heads, self._heads, 1)
             caches = self._caches[index]
             rope_and_cache(
                 query, key, value, positions, self._cos_sin, *caches, slots,
-                norm=self._norms[index],
+                norm=self._norms[index], checked=checked,
             )  # fmt: skip
             if index == last and keep is not None and not len(keep):
                 return residual[:0]
             attended = heads.new_empty(query.shape)
             paged_attention(
-                query, *caches, batch, self._options, k_new=key, v_new=value, out=attended
-            )
+                query, *caches, batch, self._options, k_new=key, v_new=value, out=attended,
+                checked=checked,
+            )  # fmt: skip
             attended = attended.flatten(1)
             if index == last and keep is not None:
                 attended = attended.index_select(0, keep)
                 residual = residual.index_select(0, keep)
-            x = linear(attended, layer.attention_output)
-            add_rms_norm(x, residual, layer.mlp_norm, epsilon, out=x)
-            x = linear(gated(linear(x, layer.gate_up)), layer.down)
+            x = self._linear(attended, layer.attention_output, checked=checked)
+            add_rms_norm(x, residual, layer.mlp_norm, epsilon, out=x, checked=checked)
+            gate_up = self._linear(x, layer.gate_up, checked=checked)
+            x = self._linear(gated(gate_up, checked=checked), layer.down, checked=checked)
             follows = (
                 weights.final_norm if index == last else (weights.layers[index + 1].attention_norm)
             )
-            add_rms_norm(x, residual, follows, epsilon, out=x)
+            add_rms_norm(x, residual, follows, epsilon, out=x, checked=checked)
         return x
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -121,4 +136,4 @@ class CudaDecoder:
         hidden
             [num_rows, hidden], as `forward` returns it.
         """
-        return linear(hidden, self._weights.head)
+        return self._linear(hidden, self._weights.head)

@@ -18,6 +18,7 @@ from quire_engine.execution.base import Batch, RevisedRow, StartedRow
 from quire_engine.execution.cuda.kernels import BLOCK, WORDS_PER_ROW, write_kernel
 from quire_engine.execution.cuda.platform import Platform
 from quire_engine.execution.special_rows import SpecialRows
+from quire_kernels.ops.launching import launch
 
 Ints = NDArray[np.int32]
 
@@ -93,7 +94,8 @@ class RowMemory:
             [num_changes] int32, device.
         """
         count = len(indices)
-        write_kernel[(-(-count // BLOCK),)](self._memory, indices, values, count, BLOCK=BLOCK)
+        grid = (-(-count // BLOCK),)
+        launch(write_kernel, grid, self._memory, indices, values, count, BLOCK=BLOCK)
 
     def remember(self, rows: Ints, positions: Ints, token_ids: Ints) -> None:
         """Keep collected tokens, for chunks that compute them anew.

@@ -15,6 +15,7 @@ from quire_engine.execution.cuda.model import CudaDecoder
 from quire_engine.execution.cuda.platform import Platform
 from quire_engine.execution.cuda.row_memory import RowMemory
 from quire_kernels.ops.attention_batch import AttentionBatch
+from quire_kernels.ops.launching import launch as launch_kernel
 from quire_kernels.ops.sampling import SamplingParameters, sample
 
 
@@ -51,10 +52,11 @@ class StepProgram:
         rows = self._rows
         num_tokens, num_samples = len(step.token_rows), len(step.sample_rows)
         token_ids, slots = torch.empty_like(step.given), torch.empty_like(step.given)
-        locate_kernel[(-(-num_tokens // BLOCK),)](
+        launch_kernel(
+            locate_kernel, (-(-num_tokens // BLOCK),),
             step.token_rows, step.positions, step.given, rows.newest, rows.tables,
             token_ids, slots, num_tokens, rows.max_blocks,
-            BLOCK_SIZE=rows.block_size, BLOCK=BLOCK, num_warps=4,
+            BLOCK_SIZE=rows.block_size, BLOCK=BLOCK, dependent=True, num_warps=4,
         )  # fmt: skip
         samples_all = step.sample_rows is step.seq_rows
         self._gather(step.seq_rows, step.context_lens, table=True, knobs=samples_all)
@@ -77,11 +79,12 @@ class StepProgram:
         self, sequences: torch.Tensor, lengths: torch.Tensor, *, table: bool, knobs: bool
     ) -> None:
         rows = self._rows
-        gather_kernel[(len(sequences),)](
+        launch_kernel(
+            gather_kernel, (len(sequences),),
             sequences, lengths, rows.tables, self._tables, rows.max_blocks,
             rows.state, self._knobs, self._seeds, self._knobs.shape[1],
             TABLE=table, KNOBS=knobs, BLOCK_SIZE=rows.block_size, TABLE_BLOCK=TABLE_BLOCK,
-            WORDS=WORDS_PER_ROW, num_warps=1,
+            WORDS=WORDS_PER_ROW, dependent=True, num_warps=1,
         )  # fmt: skip
 
     def sample(self, step: StepTensors, logits: torch.Tensor) -> None:
@@ -96,9 +99,12 @@ class StepProgram:
             seeds=self._seeds.view(torch.int64)[:count],
             positions=step.sample_positions,
             truncates=step.truncates,
+            fixed=self._decoder.is_fixed,
         )
         sampled = self.sampled[:count]
         sample(logits, parameters, out=sampled)
-        store_kernel[(-(-count // BLOCK),)](
-            step.sample_rows, sampled, self._rows.newest, count, BLOCK=BLOCK, num_warps=4
-        )
+        launch_kernel(
+            store_kernel, (-(-count // BLOCK),),
+            step.sample_rows, sampled, self._rows.newest, count,
+            BLOCK=BLOCK, dependent=True, num_warps=4,
+        )  # fmt: skip

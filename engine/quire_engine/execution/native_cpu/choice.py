@@ -39,7 +39,7 @@ class CpuExecutor(Executor):
         Raises
         ------
         ConfigError
-            dtype is bfloat16 or float16, which only the kernels compute.
+            dtype is bfloat16 or float16, or batch_invariant is set: only the kernels do that.
         """
         progress(_STAGE_COMPILING if must_compile() else _STAGE, 0.0)
         source = open_weights(self._model_path)
@@ -82,6 +82,10 @@ class CpuExecutor(Executor):
             raise ConfigError(
                 f"dtype {dtype} needs the CPU kernels, which cannot be used ({reason}): use "
                 "float32 or auto"
+            )
+        if reason is not None and self._config.executor.batch_invariant:
+            raise ConfigError(
+                f"batch_invariant needs the CPU kernels, which cannot be used ({reason})"
             )
         return reason
 
