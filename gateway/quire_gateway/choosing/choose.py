@@ -56,6 +56,8 @@ def choose(
         figures = endpoint.figures
         if figures is None or not has_room(figures, demand):
             continue
+        if demand.blocks(figures.block_size) >= endpoint.refused_blocks:
+            continue
         uncached = count_uncached(demand, hits.get(endpoint.slot, 0))
         until_first = figures.queue_seconds + uncached * figures.seconds_per_prompt_token
         if not (figures.is_empty or is_in_time(figures, demand, until_first, now)):

@@ -7,8 +7,8 @@ costs are dropped. Requests that have ended since are taken off, so that short o
 run until the next state comes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.figures import Figures, OwnLoad, compute_figures
@@ -50,6 +50,8 @@ class Endpoint:
         self.num_failures = 0
         """One after the other, without a success between."""
         self.ejected_until = 0.0
+        self.refused_blocks = inf
+        """It refused a request of this size since its last news: larger ones need not try."""
         self._gateway = gateway
         self._sent: dict[int, _Sent] = {}
         self._num_ended = 0
@@ -85,7 +87,7 @@ class Endpoint:
         if self.state is None or not self.state.is_ready:
             self.ready_since = now
         self.state = state
-        self.heard_at = now
+        self.beat(now)
         highest = state.gateways.get(self._gateway, 0)
         for counter, sent in self._sent.items():
             sent.is_included = counter <= highest
@@ -95,6 +97,7 @@ class Endpoint:
     def beat(self, now: float) -> None:
         """It lives, and nothing has changed."""
         self.heard_at = now
+        self.refused_blocks = inf
 
     def lose(self) -> None:
         """Its state is not heard any more."""
@@ -113,6 +116,10 @@ class Endpoint:
             self._num_ended += 1
             self._ended_blocks += sent.num_blocks
         self._figures = None
+
+    def refuse(self, num_blocks: float) -> None:
+        """It had no room for a request of this size."""
+        self.refused_blocks = min(self.refused_blocks, num_blocks)
 
     def succeed(self) -> None:
         """It answered as it should."""
@@ -142,6 +149,3 @@ class Endpoint:
         """Return by what its predicted time is multiplied: above 1 while it starts slowly."""
         begun = (now - self.ready_since) / SLOW_START_SECONDS
         return 1.0 + _SLOW_START_PENALTY * (1.0 - begun) if begun < 1.0 else 1.0
-
-
-Eligible = Callable[[Endpoint], bool]

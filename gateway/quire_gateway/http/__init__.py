@@ -1,0 +1,8 @@
+"""Bytes: connections of clients and to engines, with httptools on both sides.
+
+client_connection   requests in, answers out
+engine_connection   one request at a time to an engine
+pool                connections to one engine that are kept
+headers             what passes from one side to the other
+sse                 events that are complete, and those that are not
+"""

@@ -1,0 +1,80 @@
+"""Which headers pass from one side to the other.
+
+Of a client's: all but those of the connection, those of proxies and browsers (an engine would take
+the request for another's), its key, and `x-quire-*`, which the gateway alone may send. Of an
+engine's: all but those of the connection and its state.
+"""
+
+from collections.abc import Iterable
+
+Headers = list[tuple[bytes, bytes]]
+"""Names in lower case."""
+
+_CONNECTION = frozenset(
+    {
+        b"connection",
+        b"content-length",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+_NOT_TO_ENGINES = _CONNECTION | {
+    b"authorization",
+    b"cookie",
+    b"expect",
+    b"forwarded",
+    b"host",
+    b"http2-settings",
+    b"origin",
+    b"via",
+    b"x-real-ip",
+    b"x-request-id",
+}
+_PREFIXES_NOT_TO_ENGINES = (b"x-quire-", b"x-forwarded-", b"sec-fetch-")
+_NOT_TO_CLIENTS = _CONNECTION | {b"x-quire-state", b"set-cookie"}
+
+
+def to_engine(headers: Headers) -> Headers:
+    """Return what an engine is sent of a client's headers."""
+    named = _named_by_connection(headers)
+    return [
+        (name, value)
+        for name, value in headers
+        if name not in _NOT_TO_ENGINES
+        and name not in named
+        and not name.startswith(_PREFIXES_NOT_TO_ENGINES)
+    ]
+
+
+def to_client(headers: Headers) -> Headers:
+    """Return what a client is sent of an engine's headers."""
+    named = _named_by_connection(headers)
+    return [
+        (name, value)
+        for name, value in headers
+        if name not in _NOT_TO_CLIENTS and name not in named
+    ]
+
+
+def find(headers: Headers, name: bytes) -> bytes | None:
+    """Return the only value of a header; None if there is none, or several."""
+    values = [value for key, value in headers if key == name]
+    return values[0].strip() if len(values) == 1 else None
+
+
+def write_head(first_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write a head; the parsers let no line break into names and values."""
+    lines = [first_line, *(b"%b: %b" % pair for pair in headers)]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _named_by_connection(headers: Headers) -> set[bytes]:
+    """Headers that are said to be for this connection alone."""
+    values = [value for name, value in headers if name == b"connection"]
+    return {token.strip().lower() for value in values for token in value.split(b",")}

@@ -1,0 +1,62 @@
+"""Connections to one engine, kept for the next request."""
+
+import asyncio
+
+from quire_gateway.http.engine_connection import EngineConnection
+
+CONNECT_SECONDS = 2.0
+IDLE_SECONDS = 60.0
+"""Shorter than engines keep them (75 s): who closes first must not be the one that is about to be
+sent a request."""
+MAX_IDLE = 256
+
+
+class ConnectionPool:
+    """All connections to one engine."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._idle: list[EngineConnection] = []
+        self._is_closed = False
+        self._loop = asyncio.get_running_loop()
+
+    async def take(self, *, fresh: bool = False) -> EngineConnection:
+        """Return a connection, kept or new.
+
+        Raises
+        ------
+        OSError, TimeoutError
+            The engine cannot be reached.
+        """
+        oldest = self._loop.time() - IDLE_SECONDS
+        while self._idle and not fresh:
+            connection = self._idle.pop()
+            if connection.idle_since >= oldest and not connection.is_closing:
+                return connection
+            connection.abort()
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, made = await self._loop.create_connection(
+                lambda: EngineConnection(self), self._host, self._port
+            )
+        return made
+
+    def on_free(self, connection: EngineConnection) -> None:
+        """Keep it."""
+        if self._is_closed or len(self._idle) >= MAX_IDLE:
+            connection.abort()
+            return
+        connection.idle_since = self._loop.time()
+        self._idle.append(connection)
+
+    def on_lost(self, connection: EngineConnection) -> None:
+        """Forget it."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def close(self) -> None:
+        """Close those that are idle; the others when their answers end."""
+        self._is_closed = True
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.abort()

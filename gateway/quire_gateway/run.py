@@ -1,0 +1,218 @@
+"""The gateway's process, from its ports to its exit.
+
+    signal ── grace ─────────── no new requests ── answers end ── deadline ── exit 0
+    /readyz is 503              503
+
+The grace lets load balancers notice; after Ctrl-C there is none. A second signal goes to the
+deadline at once.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import re
+import secrets
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from quire_engine.protocol.internal_token import MIN_SECRET_BYTES
+from quire_gateway.errors import SettingsError
+from quire_gateway.http.client_connection import Application, ClientConnection
+from quire_gateway.routing.file_source import CHECK_SECONDS, FileSource
+from quire_gateway.serving.fleet import Fleet
+from quire_gateway.serving.gateway import Gateway
+from quire_gateway.serving.management import Management
+from quire_gateway.serving.metrics import GatewayMetrics
+from quire_gateway.settings import GatewaySettings
+
+_BACKLOG = 2048
+_MANAGEMENT_CONNECTIONS = 64
+_MANAGEMENT_BODY_BYTES = 4096
+_POLL_SECONDS = 0.05
+
+_log = logging.getLogger(__name__)
+
+
+class SharedBounds:
+    """Bounds of the connections of one port, and what of them is used."""
+
+    def __init__(
+        self,
+        *,
+        max_connections: int,
+        max_body_bytes: int,
+        max_total_body_bytes: int,
+        reader_stall_seconds: float,
+    ) -> None:
+        self.max_connections = max_connections
+        self.max_body_bytes = max_body_bytes
+        self.max_total_body_bytes = max_total_body_bytes
+        self.reader_stall_seconds = reader_stall_seconds
+        self.num_body_bytes = 0
+        self.connections: set[ClientConnection] = set()
+        self.is_closing = False
+
+
+async def run(settings: GatewaySettings) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status is returned.
+
+    Raises
+    ------
+    GatewayError
+        It cannot start; the message is for the user.
+    """
+    return await _Process(settings).run()
+
+
+class _Process:
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._source = FileSource(Path(settings.routing))
+        self._metrics = GatewayMetrics()
+        self._first, self._second = asyncio.Event(), asyncio.Event()
+        self._was_interrupt = False
+        name = gateway_name()
+        self._fleet = Fleet(
+            gateway=name,
+            root_secret=_read_secret(settings.root_secret_file),
+            chance=random.random,
+            stale_seconds=settings.stale_seconds,
+            silence_seconds=settings.silence_seconds,
+        )
+        self._gateway = Gateway(
+            self._fleet,
+            self._metrics,
+            name=name,
+            is_ready=self._is_ready,
+            request_timeout_seconds=settings.request_timeout_seconds,
+            logs_requests=settings.log_requests,
+        )
+        self._management = Management(
+            self._fleet,
+            self._metrics,
+            name=name,
+            stale_seconds=settings.stale_seconds,
+            is_ready=self._is_ready,
+        )
+        self._bounds = SharedBounds(
+            max_connections=settings.max_connections,
+            max_body_bytes=settings.max_body_bytes,
+            max_total_body_bytes=settings.max_total_body_bytes,
+            reader_stall_seconds=settings.reader_stall_seconds,
+        )
+
+    def _is_ready(self) -> bool:
+        """It takes requests even while no engine is there: it holds them until one is."""
+        return not self._first.is_set()
+
+    async def run(self) -> int:
+        settings = self._settings
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._note, number)
+        self._fleet.update(self._source.documents)
+        small = SharedBounds(
+            max_connections=_MANAGEMENT_CONNECTIONS,
+            max_body_bytes=_MANAGEMENT_BODY_BYTES,
+            max_total_body_bytes=_MANAGEMENT_CONNECTIONS * _MANAGEMENT_BODY_BYTES,
+            reader_stall_seconds=settings.reader_stall_seconds,
+        )
+        tasks = [loop.create_task(self._fleet.run()), loop.create_task(self._renew())]
+        management = await _listen(
+            self._management.answer, small, settings.management_host, settings.management_port
+        )
+        server = await _listen(self._gateway.answer, self._bounds, settings.host, settings.port)
+        print(
+            f"ready: gateway on {_url_of(server)}/v1, management on {_url_of(management)}",
+            flush=True,
+        )
+        try:
+            await self._first.wait()
+            _log.info("asked to stop: answers may end")
+            await self._drain(server)
+        finally:
+            for listening in (server, management):
+                listening.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._fleet.close()
+        return 0
+
+    async def _renew(self) -> None:
+        """Look at the routing file now and then."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            if self._source.renew():
+                self._fleet.update(self._source.documents)
+            self._metrics.routing_stale.set(self._source.is_stale)
+
+    async def _drain(self, server: asyncio.Server) -> None:
+        settings = self._settings
+        if not self._was_interrupt:
+            await self._pause(settings.drain_grace_seconds)
+        self._gateway.is_refusing = self._bounds.is_closing = True
+        server.close()
+        for connection in list(self._bounds.connections):
+            connection.close_when_idle()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + settings.drain_seconds
+        while self._bounds.connections and loop.time() < deadline and not self._second.is_set():
+            await self._pause(_POLL_SECONDS)
+        for link in self._fleet.links.values():
+            for relay in list(link.relays):
+                relay.on_failure("shutdown", was_reused=False)
+        await asyncio.sleep(0)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait so long, or until the second signal."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._second.wait()
+
+    def _note(self, number: signal.Signals) -> None:
+        if self._first.is_set():
+            self._second.set()
+            return
+        self._was_interrupt = number == signal.SIGINT
+        self._first.set()
+
+
+def gateway_name() -> str:
+    """Return a name that no other gateway has, nor this one after it starts again."""
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:40]
+    return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+async def _listen(
+    application: Application, bounds: SharedBounds, host: str, port: int
+) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.create_server(
+            lambda: ClientConnection(application, bounds), host, port, backlog=_BACKLOG
+        )
+    except OSError as error:
+        raise SettingsError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another host or port"
+        ) from error
+
+
+def _url_of(server: asyncio.Server) -> str:
+    host, port = server.sockets[0].getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _read_secret(path: str) -> bytes | None:
+    if not path:
+        return None
+    try:
+        secret = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
+    if len(secret) < MIN_SECRET_BYTES:
+        raise SettingsError(f"{path}: the secret needs at least {MIN_SECRET_BYTES} bytes")
+    return secret

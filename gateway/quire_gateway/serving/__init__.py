@@ -1,0 +1,11 @@
+"""From a request to its answer.
+
+inquiry     what a request asks for, read once
+service     one service: its engines, its queue, who gets which
+watch       the state of one engine, as it pushes it
+fleet       all services, by the routing documents
+exchange    one request on its way: tried, failed over, passed on
+relay       an engine's answer on its way to the client
+gateway     routes, and what all requests share
+management  health, metrics and the fleet, on a port of their own
+"""

@@ -1,0 +1,168 @@
+"""All services and their engines, by the routing documents that are in force."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from quire_engine.protocol.internal_token import internal_token
+from quire_gateway.choosing.choose import Chance
+from quire_gateway.choosing.endpoint import Endpoint
+from quire_gateway.http.headers import Headers
+from quire_gateway.http.pool import ConnectionPool
+from quire_gateway.routing.document import EnginePlace, RoutingDocument
+from quire_gateway.serving.relay import Relay
+from quire_gateway.serving.service import Service
+from quire_gateway.serving.watch import EngineWatch
+
+_TICK_SECONDS = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One engine with all that leads to it."""
+
+    endpoint: Endpoint
+    pool: ConnectionPool
+    headers: Headers
+    """Of every request: the engine's name and who asks."""
+    watch: asyncio.Task[None] | None = None
+    relays: set[Relay] = field(default_factory=set)
+    """Answers that are on their way."""
+
+
+class Fleet:
+    """Keeps services and links as the documents want them.
+
+    Parameters
+    ----------
+    gateway
+        This gateway's name.
+    root_secret
+        What internal tokens are made of; None sends none, for engines on this machine.
+    """
+
+    def __init__(
+        self,
+        *,
+        gateway: str,
+        root_secret: bytes | None,
+        chance: Chance,
+        stale_seconds: float,
+        silence_seconds: float,
+    ) -> None:
+        self._gateway = gateway
+        self._root_secret = root_secret
+        self._chance = chance
+        self._stale_seconds = stale_seconds
+        self._silence_seconds = silence_seconds
+        self._loop = asyncio.get_running_loop()
+        self._counter = 0
+        self._by_model: dict[str, Service] = {}
+        self.services: dict[tuple[str, str], Service] = {}
+        self.links: dict[Endpoint, Link] = {}
+
+    def find(self, model: str) -> Service | None:
+        """Return the service of a model's name."""
+        return self._by_model.get(model)
+
+    def update(self, documents: Iterable[RoutingDocument]) -> None:
+        """Put these documents in force, and no others."""
+        wanted = {document.key: document for document in documents}
+        for key in self.services.keys() - wanted.keys():
+            self._sync_engines(self.services.pop(key), ())
+        for key, document in wanted.items():
+            service = self.services.get(key)
+            if service is None:
+                service = self.services[key] = self._make_service(document)
+            else:
+                service.update(document)
+            self._sync_engines(service, document.engines)
+        self._by_model = {
+            name: service
+            for service in self.services.values()
+            for name in service.document.model_names
+        }
+
+    async def run(self) -> None:
+        """Let time pass for those that wait."""
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            for service in self.services.values():
+                service.tick()
+
+    async def close(self) -> None:
+        """Leave all engines."""
+        tasks = [link.watch for link in self.links.values() if link.watch is not None]
+        self.update(())
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _next_counter(self) -> int:
+        self._counter += 1
+        return self._counter
+
+    def _make_service(self, document: RoutingDocument) -> Service:
+        return Service(
+            document,
+            next_counter=self._next_counter,
+            clock=self._loop.time,
+            chance=self._chance,
+            stale_seconds=self._stale_seconds,
+        )
+
+    def _sync_engines(self, service: Service, places: Iterable[EnginePlace]) -> None:
+        wanted = {place.address: place for place in places}
+        for endpoint in list(service.endpoints):
+            if endpoint.address not in wanted:
+                self._leave(service, endpoint)
+        known = {endpoint.address for endpoint in service.endpoints}
+        for address, place in wanted.items():
+            if address not in known:
+                self._join(service, place)
+
+    def _join(self, service: Service, place: EnginePlace) -> None:
+        host, _, port = place.address.rpartition(":")
+        endpoint = Endpoint(
+            place.address,
+            accelerator=place.accelerator,
+            gateway=self._gateway,
+            slot=service.index.join(),
+        )
+        pool = ConnectionPool(host.strip("[]"), int(port))
+        link = Link(endpoint, pool, self._headers(service.document, place.address))
+        self.links[endpoint] = link
+        service.endpoints.append(endpoint)
+
+        watch = EngineWatch(
+            endpoint,
+            pool,
+            link.headers,
+            silence_seconds=self._silence_seconds,
+            on_state=service.hear,
+            on_lost=partial(self._lose, service, link),
+        )
+        link.watch = self._loop.create_task(watch.run())
+
+    def _lose(self, service: Service, link: Link, is_silent: bool) -> None:
+        """An engine is not heard; if it hangs, nobody waits for its answers any more."""
+        service.lose(link.endpoint)
+        for relay in list(link.relays) if is_silent else ():
+            relay.on_failure("silent", was_reused=False)
+
+    def _leave(self, service: Service, endpoint: Endpoint) -> None:
+        """Send nothing there any more; what is on its way is answered."""
+        service.endpoints.remove(endpoint)
+        service.index.leave(endpoint.slot)
+        link = self.links.pop(endpoint)
+        if link.watch is not None:
+            link.watch.cancel()
+        link.pool.close()
+
+    def _headers(self, document: RoutingDocument, address: str) -> Headers:
+        headers: Headers = [(b"host", address.encode())]
+        if self._root_secret is not None:
+            token = internal_token(
+                self._root_secret, document.namespace, document.name, document.token_epoch
+            )
+            headers.append((b"authorization", b"Bearer " + token.encode()))
+        return headers

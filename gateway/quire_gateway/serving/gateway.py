@@ -1,0 +1,208 @@
+"""Routes of the public port, and what all requests share."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from quire_gateway.errors import ApiError
+from quire_gateway.http.client_connection import ClientConnection, Request
+from quire_gateway.http.headers import Headers
+from quire_gateway.routing.access import may_use
+from quire_gateway.routing.document import ApiKey
+from quire_gateway.serving.exchange import Exchange, Record
+from quire_gateway.serving.fleet import Fleet
+from quire_gateway.serving.inquiry import (
+    ENGINE_PATHS,
+    bearer_of,
+    host_of,
+    read_inquiry,
+    request_id_of,
+)
+from quire_gateway.serving.metrics import GatewayMetrics
+from quire_gateway.serving.service import Service
+
+JSON: Headers = [(b"content-type", b"application/json")]
+_MODELS = "/v1/models"
+_PROBES = frozenset({"/health", "/healthz", "/readyz"})
+
+_log = logging.getLogger(__name__)
+
+
+class Gateway:
+    """Answers clients.
+
+    Parameters
+    ----------
+    name
+        Under which engines report this gateway's counters.
+    is_ready
+        Whether a load balancer should send requests here.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        metrics: GatewayMetrics,
+        *,
+        name: str,
+        is_ready: Callable[[], bool],
+        request_timeout_seconds: float,
+        logs_requests: bool,
+    ) -> None:
+        self._fleet = fleet
+        self._metrics = metrics
+        self._name = name
+        self._is_ready = is_ready
+        self._timeout_seconds = request_timeout_seconds
+        self._logs_requests = logs_requests
+        self._loop = asyncio.get_running_loop()
+        self.is_refusing = False
+        """No request is taken any more: the gateway ends."""
+
+    async def answer(self, client: ClientConnection, request: Request) -> None:
+        """Answer one request."""
+        path = request.target.partition(b"?")[0].decode("latin-1")
+        if path in _PROBES:
+            answer_probe(client, path, is_ready=self._is_ready())
+            return
+        record = Record(request_id_of(request), self._loop.time())
+        try:
+            await self._route(client, request, path, record)
+        except ApiError as error:
+            record.status, record.reason = error.status, error.reason
+            self._metrics.refusals.labels(record.service, error.reason).inc()
+            headers = [*JSON, *error.headers(), (b"x-request-id", record.request_id)]
+            client.respond(error.status, headers, error.body())
+        except asyncio.CancelledError:
+            record.status, record.reason = 0, "client_left"
+            raise
+        finally:
+            self._end(record)
+
+    async def _route(
+        self, client: ClientConnection, request: Request, path: str, record: Record
+    ) -> None:
+        if self.is_refusing:
+            raise ApiError(
+                503,
+                "The gateway is shutting down; send the request again.",
+                reason="shutting_down",
+                retry_after_seconds=1.0,
+            )
+        if path == _MODELS or path.startswith(_MODELS + "/"):
+            if request.method not in (b"GET", b"HEAD"):
+                raise _wrong_method(request)
+            self._answer_models(client, request, path.removeprefix(_MODELS)[1:], record)
+            return
+        if path not in ENGINE_PATHS:
+            raise ApiError(404, "There is no such route.", reason="unknown_route")
+        if request.method != b"POST":
+            raise _wrong_method(request)
+        inquiry = read_inquiry(path, request)
+        service, key = self._identify(inquiry.model, request)
+        record.service, record.key = service.document.name, key.name
+        self._metrics.key_requests.labels(record.service, record.key).inc()
+        exchange = Exchange(
+            client,
+            request,
+            inquiry,
+            service,
+            key,
+            fleet=self._fleet,
+            metrics=self._metrics,
+            record=record,
+            gateway=self._name,
+            request_timeout_seconds=self._timeout_seconds,
+        )
+        await exchange.run()
+
+    def _identify(self, model: str, request: Request) -> tuple[Service, ApiKey]:
+        """Return the model's service and whose request it is.
+
+        Raises
+        ------
+        ApiError
+            404, 401 or 403. Which models there are is told to those who may use them.
+        """
+        service = self._fleet.find(model)
+        if service is None:
+            raise _unknown_model(model, self._names(request))
+        key = service.access.identify(bearer_of(request), host_of(request))
+        if not may_use(key, model):
+            raise ApiError(
+                403, "The key is not for this model.", reason="model_forbidden", param="model"
+            )
+        return service, key
+
+    def _names(self, request: Request) -> list[str]:
+        """The models that this client may use."""
+        names: list[str] = []
+        for service in self._fleet.services.values():
+            try:
+                key = service.access.identify(bearer_of(request), host_of(request))
+            except ApiError:
+                continue
+            names += [name for name in service.document.model_names if may_use(key, name)]
+        return names
+
+    def _answer_models(
+        self, client: ClientConnection, request: Request, name: str, record: Record
+    ) -> None:
+        names = self._names(request)
+        if not names and bearer_of(request) is None and self._fleet.services:
+            message = "There is no key in the request: send it as `Authorization: Bearer KEY`."
+            raise ApiError(401, message, reason="missing_api_key")
+        if name and name not in names:
+            raise _unknown_model(name, names)
+        cards = [{"id": one, "object": "model", "created": 0, "owned_by": "quire"} for one in names]
+        body: object = {"object": "list", "data": cards}
+        if name:
+            body = next(card for card in cards if card["id"] == name)
+        record.status = 200
+        content = msgspec.json.encode(body)
+        client.start(200, [*JSON, (b"x-request-id", record.request_id)], len(content))
+        if request.method != b"HEAD":
+            client.write(content)
+
+    def _end(self, record: Record) -> None:
+        """Count the request, and log it if that is wanted; never what it said."""
+        seconds = self._loop.time() - record.started_at
+        metrics = self._metrics
+        metrics.requests.labels(record.service, str(record.status)).inc()
+        if record.service:
+            metrics.seconds.labels(record.service).observe(seconds)
+            if record.first_byte_at is not None:
+                first = record.first_byte_at - record.started_at
+                metrics.first_byte_seconds.labels(record.service).observe(first)
+        if self._logs_requests:
+            _log.info(
+                "request %s service=%s key=%s engine=%s status=%d reason=%s seconds=%.3f",
+                record.request_id.decode(),
+                record.service or "-",
+                record.key or "-",
+                record.endpoint or "-",
+                record.status,
+                record.reason or "-",
+                seconds,
+            )
+
+
+def answer_probe(client: ClientConnection, path: str, *, is_ready: bool) -> None:
+    """Answer a probe: alive, or ready."""
+    if path == "/readyz" and not is_ready:
+        client.respond(503, JSON, b'{"status":"not ready"}')
+    else:
+        client.respond(200, JSON, b'{"status":"ok"}')
+
+
+def _unknown_model(name: str, known: list[str]) -> ApiError:
+    message = f"The model {name[:200]!r} does not exist"
+    message += f"; there are {', '.join(map(repr, known[:20]))}." if known else "."
+    return ApiError(404, message, reason="model_not_found", param="model")
+
+
+def _wrong_method(request: Request) -> ApiError:
+    method = request.method[:20].decode("latin-1")
+    return ApiError(405, f"This route does not take {method}.", reason="wrong_method")

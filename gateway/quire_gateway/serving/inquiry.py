@@ -1,0 +1,176 @@
+"""What a request asks for: read once, from the head and a few fields of the body.
+
+Values of a wrong type count as absent: the engine, which knows all of them, refuses them.
+"""
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from quire_gateway.choosing.demand import BYTES_PER_TOKEN
+from quire_gateway.errors import ApiError
+from quire_gateway.http.client_connection import Request
+from quire_gateway.http.headers import find
+
+T = TypeVar("T")
+
+GENERATING_PATHS = frozenset(
+    {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"}
+)
+ENGINE_PATHS = GENERATING_PATHS | {"/tokenize", "/detokenize"}
+DEFAULT_MAX_TOKENS = 4096
+"""Of requests that name no limit: the engine's own is the rest of the model's length."""
+_MAX_NUMBER = 2**53
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_NOTHING = msgspec.Raw(b"null")
+
+
+class _Body(msgspec.Struct):
+    model: msgspec.Raw = _NOTHING
+    messages: msgspec.Raw = _NOTHING
+    tools: msgspec.Raw = _NOTHING
+    prompt: msgspec.Raw = _NOTHING
+    input: msgspec.Raw = _NOTHING
+    instructions: msgspec.Raw = _NOTHING
+    stream: msgspec.Raw = _NOTHING
+    max_tokens: msgspec.Raw = _NOTHING
+    max_completion_tokens: msgspec.Raw = _NOTHING
+    max_output_tokens: msgspec.Raw = _NOTHING
+    n: msgspec.Raw = _NOTHING
+    best_of: msgspec.Raw = _NOTHING
+    priority: msgspec.Raw = _NOTHING
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+
+@dataclass(slots=True)
+class Inquiry:
+    """A request for a model."""
+
+    path: str
+    model: str
+    prompt_parts: list[bytes]
+    """The JSON of what the prompt is made of, in the order in which templates write it."""
+    num_prompt_tokens: int
+    """Estimated."""
+    max_tokens: int
+    num_sequences: int
+    is_background: bool | None
+    """None if the request does not say."""
+    deadline_seconds: float | None
+    """Within so long of its arrival the first token is due."""
+
+
+def read_inquiry(path: str, request: Request) -> Inquiry:
+    """Read a request.
+
+    Raises
+    ------
+    ApiError
+        400: the body is not JSON, has no model, or a header of ours is malformed.
+    """
+    try:
+        body = _decoder.decode(request.body)
+        model = _read(body.model, str)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        message = f"The body is not a JSON object: {error}."
+        raise ApiError(400, message, reason="invalid_json") from None
+    if model is None:
+        raise ApiError(
+            400, "model: must be the name of a model.", reason="invalid_model", param="model"
+        )
+    written = (body.instructions, body.tools, body.messages, body.prompt, body.input)
+    parts = [part for part in map(bytes, written) if part != b"null"]
+    limits = (body.max_completion_tokens, body.max_tokens, body.max_output_tokens)
+    generates = path in GENERATING_PATHS and path != "/v1/embeddings"
+    return Inquiry(
+        path=path,
+        model=model,
+        prompt_parts=parts,
+        num_prompt_tokens=_estimate_tokens(parts),
+        max_tokens=_first(limits, DEFAULT_MAX_TOKENS) if generates else 1,
+        num_sequences=min(_first((body.best_of, body.n), 1), 128),
+        is_background=_read_class(request, body.priority),
+        deadline_seconds=_read_deadline(request),
+    )
+
+
+def request_id_of(request: Request) -> bytes:
+    """Return the request's id: its own where it is fit to be logged, else a new one."""
+    own = find(request.headers, b"x-request-id")
+    return own if own and _REQUEST_ID.fullmatch(own) else uuid.uuid4().hex.encode()
+
+
+def bearer_of(request: Request) -> bytes | None:
+    """Return the key that a client presents."""
+    value = find(request.headers, b"authorization") or b""
+    scheme, _, token = value.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" and token.strip() else None
+
+
+def host_of(request: Request) -> str:
+    """Return the name that the client asked for, without the port, in lower case."""
+    host = (find(request.headers, b"host") or b"").decode("latin-1").lower()
+    return host if host.endswith("]") else host.partition(":")[0]
+
+
+def _read(raw: msgspec.Raw, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _first(values: tuple[msgspec.Raw, ...], default: int) -> int:
+    for raw in values:
+        value = _read(raw, int)
+        if value is not None and 0 < value <= _MAX_NUMBER:
+            return value
+    return default
+
+
+def _estimate_tokens(parts: list[bytes]) -> int:
+    """Return the number of tokens: of lists of token ids exactly, else by the length."""
+    total = 1.0
+    for part in parts:
+        if part[:1] == b"[" and part[1:].lstrip()[:1].isdigit():
+            total += part.count(b",") + 1
+        else:
+            total += len(part) / BYTES_PER_TOKEN
+    return int(total)
+
+
+def _read_class(request: Request, of_body: msgspec.Raw) -> bool | None:
+    text = _header(request, b"x-quire-priority")
+    if text is not None:
+        if text not in (b"interactive", b"background"):
+            raise _malformed("x-quire-priority", "interactive or background")
+        return text == b"background"
+    priority = _read(of_body, int)
+    return None if priority is None else priority > 0
+
+
+def _read_deadline(request: Request) -> float | None:
+    text = _header(request, b"x-quire-deadline-ms")
+    if text is None:
+        return None
+    if not re.fullmatch(rb"[0-9]{1,16}", text) or not 0 < int(text) <= _MAX_NUMBER:
+        wanted = f"milliseconds from now, a whole number from 1 to {_MAX_NUMBER}"
+        raise _malformed("x-quire-deadline-ms", wanted)
+    return int(text) / 1000
+
+
+def _header(request: Request, name: bytes) -> bytes | None:
+    values = [value for key, value in request.headers if key == name]
+    if len(values) > 1:
+        raise _malformed(name.decode(), "one value")
+    return values[0].strip() if values else None
+
+
+def _malformed(name: str, wanted: str) -> ApiError:
+    message = f"{name}: is malformed; it takes {wanted}."
+    return ApiError(400, message, reason="invalid_header", param=name)

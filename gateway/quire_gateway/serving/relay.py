@@ -1,0 +1,136 @@
+"""An engine's answer on its way to the client.
+
+Until the first byte of the body has come, nothing has gone out: whatever goes wrong before can be
+tried elsewhere. After that, a stream that breaks off ends with an error event, at the border of
+events; anything else is cut, so that the client cannot take it for complete.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from quire_gateway.http.client_connection import ClientConnection, Request
+from quire_gateway.http.headers import Headers, find, to_client
+from quire_gateway.http.sse import EventBorder
+
+_REFUSALS = frozenset({429, 503})
+_NOT_FOR_CLIENTS = frozenset({401, 403, 407})
+"""The engine does not take the gateway for one: nothing that a client could do about."""
+_MAX_REFUSAL_BYTES = 64 << 10
+_LOST = "The engine failed before this answer was complete."
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended."""
+
+    kind: Literal["done", "refused", "failed", "broken"]
+    """refused and failed: nothing has gone out; broken: the client has been told."""
+    status: int = 0
+    reason: str = ""
+    retry_after_seconds: float = 1.0
+    is_nobodys_fault: bool = False
+    """The engine closed a kept connection as the request was sent."""
+
+
+class Relay:
+    """Receives one answer."""
+
+    def __init__(
+        self, client: ClientConnection, request: Request, path: str, request_id: bytes
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.outcome: asyncio.Future[Outcome] = loop.create_future()
+        self.first_byte_at: float | None = None
+        self._loop = loop
+        self._client = client
+        self._request = request
+        self._path = path
+        self._request_id = request_id
+        self._status = 0
+        self._headers: Headers = []
+        self._refusal: bytearray | None = None
+        self._border: EventBorder | None = None
+        self._length: int | None = None
+        self._has_begun = False
+
+    def on_head(self, status: int, headers: Headers) -> None:
+        """See `AnswerReceiver`."""
+        self._status, self._headers = status, headers
+        if status in _REFUSALS:
+            self._refusal = bytearray()
+
+    def on_body(self, data: bytes) -> None:
+        """See `AnswerReceiver`."""
+        if self._refusal is not None:
+            self._refusal += data[: _MAX_REFUSAL_BYTES - len(self._refusal)]
+            return
+        if self._status in _NOT_FOR_CLIENTS or self.outcome.done():
+            return
+        if not self._has_begun:
+            self._begin()
+        self._client.write(data if self._border is None else self._border.whole(data))
+
+    def on_end(self) -> None:
+        """See `AnswerReceiver`."""
+        if self._refusal is not None:
+            text = find(self._headers, b"retry-after") or b""
+            seconds = float(text) if text.isdigit() and len(text) < 6 else 1.0
+            self._settle(Outcome("refused", self._status, "refused", seconds))
+            return
+        if self._status in _NOT_FOR_CLIENTS:
+            self._settle(Outcome("failed", self._status, "unauthorized"))
+            return
+        self._client.upstream = None  # the connection may go to another request at once
+        if not self._has_begun:
+            self._begin()
+        if self._border is not None:
+            self._client.write(self._border.rest())
+        self._client.finish()
+        self._settle(Outcome("done", self._status))
+
+    def on_failure(self, reason: str, *, was_reused: bool) -> None:
+        """See `AnswerReceiver`."""
+        if self.outcome.done():
+            return
+        if not self._has_begun:
+            self._settle(Outcome("failed", 0, reason, is_nobodys_fault=was_reused))
+            return
+        if self._border is not None and self._length is None:
+            self._client.write(error_events(self._path))
+            self._client.finish()
+        else:
+            self._client.cut()
+        self._settle(Outcome("broken", self._status, reason))
+
+    def _begin(self) -> None:
+        self._has_begun = True
+        self.first_byte_at = self._loop.time()
+        self._request.body = b""  # it is not sent again
+        headers = [pair for pair in to_client(self._headers) if pair[0] != b"x-request-id"]
+        headers.append((b"x-request-id", self._request_id))
+        if (find(headers, b"content-type") or b"").startswith(b"text/event-stream"):
+            self._border = EventBorder()
+        length = find(self._headers, b"content-length")
+        self._length = int(length) if length is not None and length.isdigit() else None
+        self._client.start(self._status, headers, self._length)
+
+    def _settle(self, outcome: Outcome) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+
+def error_events(path: str) -> bytes:
+    """Return how a stream of this route says that it broke off."""
+    if path == "/v1/responses":
+        event = {"type": "error", "code": "engine_lost", "message": _LOST, "param": None}
+        return b"event: error\ndata: %b\n\n" % msgspec.json.encode(event)
+    detail = {
+        "message": _LOST,
+        "type": "InternalServerError",
+        "param": None,
+        "code": "engine_lost",
+    }
+    return b"data: %b\n\ndata: [DONE]\n\n" % msgspec.json.encode({"error": detail})

@@ -1,0 +1,295 @@
+"""One service: its engines, who waits, and who gets which engine.
+
+    admit ──► an engine has room ──► Grant
+         └──► queue ── a state, an end, a tick: dispatch ──► Grant
+                └──── deadline: 429 with the time to try again
+
+A grant is counted against its engine the moment it is made, before the request is on its way, so
+that a burst between two states spreads.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+
+from quire_engine.errors import ConfigError
+from quire_engine.profiles.output_length import SurvivalCurve
+from quire_engine.protocol.state import EngineState
+from quire_gateway.choosing.choose import (
+    Chance,
+    choose,
+    choose_roomiest,
+    count_uncached,
+)
+from quire_gateway.choosing.demand import Demand, merge_lengths
+from quire_gateway.choosing.endpoint import Endpoint
+from quire_gateway.choosing.prefix_index import PrefixIndex
+from quire_gateway.choosing.queue import FairQueue, Waiting
+from quire_gateway.choosing.retry import jitter, predict_wait
+from quire_gateway.errors import ApiError
+from quire_gateway.routing.access import Access
+from quire_gateway.routing.document import ApiKey, RoutingDocument
+
+LENGTHS_SECONDS = 5.0
+"""How often the estimate of answers' lengths is made anew."""
+_MANY_HEADS = 8
+"""So many keys' turns are looked at when the first finds no room: one big request does not hold up
+smaller ones of others."""
+_AGED_SHARE = 0.25
+"""Who waited this share of the longest wait is given to an engine that holds room for it."""
+
+
+@dataclass(slots=True, eq=False)
+class Grant:
+    """A request may go to this engine."""
+
+    endpoint: Endpoint
+    counter: int
+    holds_room: bool = False
+    """Whether the engine is to let it wait, and hold room for it."""
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A request that wants an engine."""
+
+    key: ApiKey
+    demand: Demand
+    arrived_at: float
+    has_deadline: bool
+    """Whether it asked for one itself."""
+
+
+class Service:
+    """One service.
+
+    Parameters
+    ----------
+    next_counter
+        Numbers this gateway's requests, rising.
+    clock
+        Seconds of the event loop.
+    """
+
+    def __init__(
+        self,
+        document: RoutingDocument,
+        *,
+        next_counter: Callable[[], int],
+        clock: Callable[[], float],
+        chance: Chance,
+        stale_seconds: float,
+    ) -> None:
+        self.document = document
+        self.access = Access(document, lambda seconds: jitter(seconds, chance))
+        self.endpoints: list[Endpoint] = []
+        self.index = PrefixIndex()
+        self.queue = FairQueue(document.thresholds.max_waiting_requests)
+        self._next_counter = next_counter
+        self._clock = clock
+        self._chance = chance
+        self._stale_seconds = stale_seconds
+        self._futures: dict[Waiting, tuple[Ticket, asyncio.Future[Grant]]] = {}
+        self._holding: set[Endpoint] = set()
+        self._survival: SurvivalCurve = merge_lengths([])
+        self._survival_at = -inf
+
+    @property
+    def survival(self) -> SurvivalCurve:
+        """How long answers run on, over all engines."""
+        now = self._clock()
+        if now - self._survival_at >= LENGTHS_SECONDS:
+            self._survival_at = now
+            states = [one.state.output_lengths for one in self.endpoints if one.state]
+            # where an engine says impossible things of lengths, the last estimate stays
+            with suppress(ConfigError):
+                self._survival = merge_lengths(states)
+        return self._survival
+
+    def update(self, document: RoutingDocument) -> None:
+        """Use another document of the same service."""
+        self.document = document
+        self.access.update(document, self._clock())
+        self.queue.max_waiting = document.thresholds.max_waiting_requests
+
+    def hear(self, endpoint: Endpoint, state: EngineState) -> None:
+        """An engine has told its state: who waits may find room now."""
+        self.index.follow(endpoint.slot, state.prefix_chunks)
+        self.dispatch()
+
+    def lose(self, endpoint: Endpoint) -> None:
+        """An engine's stream of states has ended; its cache may be another one when it returns."""
+        endpoint.lose()
+        self.index.forget(endpoint.slot)
+
+    async def admit(self, ticket: Ticket, without: set[Endpoint]) -> Grant:
+        """Return the engine that a request goes to, now or after it waited.
+
+        Parameters
+        ----------
+        without
+            Engines that failed on it; those that refused it say so to the endpoint.
+
+        Raises
+        ------
+        ApiError
+            429 or 503, with the time to try again.
+        """
+        if self.document.is_suspended:
+            raise ApiError(
+                503,
+                "The service is suspended.",
+                reason="suspended",
+                retry_after_seconds=jitter(60.0, self._chance),
+            )
+        is_behind = any(
+            not one.is_background or ticket.demand.is_background for one in self._futures
+        )
+        endpoint = None if is_behind else self._choose(ticket, without)
+        if endpoint is not None:
+            return self._grant(endpoint, ticket)
+        if without and not self.has_eligible():
+            raise self._refuse(ticket, "deadline")
+        return await self._wait(ticket)
+
+    def release(self, grant: Grant) -> None:
+        """The request has ended at its engine, or will never get there."""
+        grant.endpoint.end(grant.counter)
+        if grant.holds_room:
+            self._holding.discard(grant.endpoint)
+        self.dispatch()
+
+    def dispatch(self) -> None:
+        """Give engines to those that wait, as far as there is room."""
+        while self._futures and self._dispatch_one():
+            pass
+
+    def tick(self) -> None:
+        """Time has passed: refuse who is overdue, and look whether an engine came back."""
+        now = self._clock()
+        for waiting in self.queue.overdue(now) if self._futures else ():
+            ticket, future = self._futures[waiting]
+            if not future.done():
+                future.set_exception(self._refuse(ticket, "deadline"))
+            self._forget(waiting)
+        self.dispatch()
+
+    def has_eligible(self) -> bool:
+        """Whether any engine takes requests."""
+        now = self._clock()
+        return any(one.is_eligible(now, self._stale_seconds) for one in self.endpoints)
+
+    def _choose(self, ticket: Ticket, without: set[Endpoint]) -> Endpoint | None:
+        hits = self.index.hits(ticket.demand.chunks)
+        return choose(
+            self.endpoints,
+            ticket.demand,
+            hits,
+            now=self._clock(),
+            chance=self._chance,
+            without=without,
+            stale_seconds=self._stale_seconds,
+        )
+
+    def _grant(self, endpoint: Endpoint, ticket: Ticket, *, holds_room: bool = False) -> Grant:
+        grant = Grant(endpoint, self._next_counter(), holds_room)
+        state = endpoint.state
+        size = ticket.demand.blocks(state.tokens_per_block) if state else 0.0
+        num_hits = self.index.hits(ticket.demand.chunks).get(endpoint.slot, 0)
+        endpoint.send(grant.counter, size, count_uncached(ticket.demand, num_hits))
+        if holds_room:
+            self._holding.add(endpoint)
+        return grant
+
+    async def _wait(self, ticket: Ticket) -> Grant:
+        if self.queue.is_full:
+            raise self._refuse(ticket, "queue_full")
+        leaves_at = self._leaves_at(ticket)
+        if self._predict(ticket) > leaves_at - self._clock() and self.has_eligible():
+            raise self._refuse(ticket, "deadline")
+        waiting = Waiting(
+            key=ticket.key.name,
+            is_background=ticket.demand.is_background,
+            cost=max(ticket.demand.blocks(16), 1.0),
+            arrived_at=ticket.arrived_at,
+            leaves_at=leaves_at,
+        )
+        future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
+        self.queue.add(waiting)
+        self._futures[waiting] = ticket, future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self.release(future.result())
+            raise
+        finally:
+            if waiting in self._futures:
+                self._forget(waiting)
+
+    def _leaves_at(self, ticket: Ticket) -> float:
+        """When it is refused: its deadline, or the longest wait; longer while no engine is there.
+
+        Background requests wait as long as may be waited, unless they have a deadline of their own.
+        """
+        limits = self.document.thresholds
+        longest = limits.max_queue_seconds
+        if not self.has_eligible():
+            longest = max(longest, self.document.cold_start_queue_seconds)
+            if not ticket.has_deadline:
+                return ticket.arrived_at + longest
+        deadline = ticket.demand.deadline_seconds
+        return min(ticket.arrived_at + longest, inf if deadline is None else deadline)
+
+    def _dispatch_one(self) -> bool:
+        for waiting in self.queue.heads(_MANY_HEADS):
+            ticket, future = self._futures[waiting]
+            endpoint = self._choose(ticket, set())
+            holds_room = endpoint is None and self._is_aged(waiting)
+            if holds_room:
+                able = [one for one in self.endpoints if one not in self._holding]
+                now, stale = self._clock(), self._stale_seconds
+                endpoint = choose_roomiest(able, ticket.demand, now=now, stale_seconds=stale)
+            if endpoint is None:
+                continue
+            self.queue.take(waiting)
+            del self._futures[waiting]
+            if not future.done():
+                future.set_result(self._grant(endpoint, ticket, holds_room=holds_room))
+            return True
+        return False
+
+    def _is_aged(self, waiting: Waiting) -> bool:
+        patience = _AGED_SHARE * self.document.thresholds.max_queue_seconds
+        return self._clock() - waiting.arrived_at > patience
+
+    def _forget(self, waiting: Waiting) -> None:
+        del self._futures[waiting]
+        self.queue.remove(waiting)
+
+    def _predict(self, ticket: Ticket) -> float:
+        return predict_wait(self.endpoints, ticket.demand, self.queue.total_cost)
+
+    def _refuse(self, ticket: Ticket, reason: str) -> ApiError:
+        if not self.has_eligible():
+            return ApiError(
+                503,
+                "No engine of this model is ready. Send the request again later.",
+                reason="no_engine",
+                retry_after_seconds=jitter(5.0, self._chance),
+            )
+        return ApiError(
+            429,
+            _WORDS[reason],
+            reason=reason,
+            code="rate_limit_exceeded",
+            retry_after_seconds=jitter(self._predict(ticket), self._chance),
+        )
+
+
+_WORDS = {
+    "queue_full": "The gateway's queue for this model is full. Send the request again later.",
+    "deadline": "There was no room for this request in time. Send the request again later.",
+}

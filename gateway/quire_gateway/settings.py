@@ -1,0 +1,123 @@
+"""The gateway's settings: flags of `python -m quire_gateway`, or QUIRE_GATEWAY_* variables."""
+
+import argparse
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import NoReturn
+
+from quire_engine.config.fields import documentation
+from quire_gateway.errors import SettingsError
+
+_PREFIX = "QUIRE_GATEWAY_"
+_ABOVE_ZERO = (
+    "stale_seconds",
+    "silence_seconds",
+    "request_timeout_seconds",
+    "reader_stall_seconds",
+    "max_connections",
+    "max_body_bytes",
+    "max_total_body_bytes",
+)
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewaySettings:
+    """How one gateway runs."""
+
+    routing: str = ""
+    """File of routing documents; read again when it changes. Required."""
+    host: str = "127.0.0.1"
+    """Address that clients reach it at."""
+    port: int = 8080
+    """Port of clients; 0 takes a free one."""
+    management_host: str = "127.0.0.1"
+    """Address of probes, metrics and the fleet."""
+    management_port: int = 8081
+    """Port of /healthz, /readyz, /metrics and /fleet; 0 takes a free one. It asks for no key."""
+    root_secret_file: str = ""
+    """File with the secret that internal tokens are made of; default: none are sent, and engines
+    take the gateway only on the same machine."""
+    stale_seconds: float = 3.0
+    """An engine that was silent for so long gets no more requests."""
+    silence_seconds: float = 10.0
+    """An engine that was silent for so long is believed to hang: its requests are tried elsewhere,
+    or end with an error."""
+    request_timeout_seconds: float = 3600.0
+    """A request may take so long at an engine."""
+    reader_stall_seconds: float = 60.0
+    """A client that reads nothing for so long is cut off."""
+    max_connections: int = 10000
+    """Most connections of clients."""
+    max_body_bytes: int = 4194304
+    """Largest body of a request."""
+    max_total_body_bytes: int = 268435456
+    """Bodies of all requests together that are held at a time."""
+    drain_grace_seconds: float = 5.0
+    """After SIGTERM it takes requests for so long, until load balancers have noticed."""
+    drain_seconds: float = 300.0
+    """After SIGTERM, answers may take so long to end."""
+    log_requests: bool = False
+    """Whether each request has a line in the log; prompts and answers never have."""
+    log_format: str = "json"
+    """json, or text for people."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would fail later, or never be noticed."""
+        if not self.routing:
+            raise SettingsError("--routing is missing: name a file of routing documents")
+        for name in _ABOVE_ZERO:
+            if not 0 < getattr(self, name) < math.inf:
+                self._refuse(name, "a number above 0")
+        for name in ("drain_grace_seconds", "drain_seconds"):
+            if not 0 <= getattr(self, name) < math.inf:
+                self._refuse(name, "a number, 0 or above")
+        for name in ("port", "management_port"):
+            if not 0 <= getattr(self, name) <= 65535:
+                self._refuse(name, "a port, 0 to 65535")
+        if self.log_format not in ("json", "text"):
+            self._refuse("log_format", "json or text")
+
+    def _refuse(self, name: str, wanted: str) -> NoReturn:
+        flag = name.replace("_", "-")
+        raise SettingsError(f"--{flag} is {getattr(self, name)!r}: it takes {wanted}")
+
+
+def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> GatewaySettings:
+    """Settings from flags and variables; flags win.
+
+    Raises
+    ------
+    SettingsError
+        A value is malformed or out of its range, or a variable is unknown.
+    """
+    variables = os.environ if environment is None else environment
+    texts = documentation(GatewaySettings)
+    known = {one.name: one for one in fields(GatewaySettings)}
+    for name in variables:
+        if name.startswith(_PREFIX) and name.removeprefix(_PREFIX).lower() not in known:
+            raise SettingsError(f"unknown variable {name}: see --help for those there are")
+    parser = argparse.ArgumentParser(
+        prog="python -m quire_gateway",
+        description="Route OpenAI's API to many engines until SIGTERM.",
+    )
+    for name, one in known.items():
+        given = variables.get(_PREFIX + name.upper())
+        default = one.default if given is None else _read(name, given, type(one.default))
+        text = texts[name] if one.default == "" else f"{texts[name]} Default: {one.default}."
+        flag, shown = "--" + name.replace("_", "-"), text.replace("%", "%%")
+        if isinstance(one.default, bool):
+            action = argparse.BooleanOptionalAction
+            parser.add_argument(flag, action=action, default=default, help=shown)
+        else:
+            parser.add_argument(flag, type=type(one.default), default=default, help=shown)
+    return GatewaySettings(**vars(parser.parse_args(argv)))
+
+
+def _read(name: str, text: str, kind: type) -> object:
+    try:
+        return _TRUTHS[text.lower()] if kind is bool else kind(text)
+    except (ValueError, KeyError) as error:
+        raise SettingsError(f"{_PREFIX}{name.upper()} is {text!r}, not {kind.__name__}") from error

@@ -1,0 +1,224 @@
+"""Engines that answer garbage, hang, refuse or break off: a client sees none of it before the first
+byte, and a proper end after it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.api.gateways import (
+    STREAM_HEAD,
+    Answer,
+    FakeEngine,
+    FakeEngines,
+    FakeRequest,
+    RunningGateway,
+    chunk,
+    service,
+)
+from tests.api.servers import SIMULATED, RunningServer, wait_until
+
+EVENT = b'data: {"n": 1}\n\n'
+
+
+def sends(*pieces: bytes) -> Answer:
+    async def answer(request: FakeRequest) -> None:
+        for piece in pieces:
+            await request.send(piece)
+        request.writer.close()
+
+    return answer
+
+
+async def hang(request: FakeRequest) -> None:
+    request.engine.is_silent.set()
+    await asyncio.Event().wait()
+
+
+async def hang_in_mid_stream(request: FakeRequest) -> None:
+    await request.send(STREAM_HEAD + chunk(EVENT))
+    await hang(request)
+
+
+def refuses(status: str) -> Answer:
+    head = f"HTTP/1.1 {status}\r\nretry-after: 7\r\ncontent-length: 2\r\n\r\n{{}}"
+    return sends(head.encode())
+
+
+BEFORE_THE_FIRST_BYTE: dict[str, Answer] = {
+    "garbage": sends(b"\x00\x01 this is no HTTP\r\n\r\n"),
+    "endless-head": sends(b"HTTP/1.1 200 OK\r\nx: ", b"a" * (1 << 20)),
+    "many-headers": sends(b"HTTP/1.1 200 OK\r\n", b"x: aaaaaaaaaaaa\r\n" * (1 << 14)),
+    "closes-at-once": sends(),
+    "closes-after-the-head": sends(STREAM_HEAD),
+    "hangs": hang,
+    "does-not-know-the-gateway": refuses("401 Unauthorized"),
+    "is-full": refuses("429 Too Many Requests"),
+    "drains": refuses("503 Service Unavailable"),
+    "answers-too-early": sends(b"HTTP/1.1 100 Continue\r\n\r\n"),
+}
+AFTER_IT: dict[str, Answer] = {
+    "closes-in-mid-stream": sends(STREAM_HEAD + chunk(EVENT)),
+    "closes-in-mid-event": sends(STREAM_HEAD + chunk(EVENT) + chunk(b'data: {"n"')),
+    "garbage-in-mid-stream": sends(STREAM_HEAD + chunk(EVENT), b"no chunk\r\n"),
+    "hangs-in-mid-stream": hang_in_mid_stream,
+}
+CUT = sends(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n" + b"x" * 10)
+
+
+@dataclass
+class Setup:
+    gateway: RunningGateway
+    engine: RunningServer
+    fakes: dict[str, FakeEngine] = field(default_factory=dict)
+
+    def ask(self, name: str, **changes: object) -> httpx.Response:
+        body = {"model": name, "prompt": "Once", "max_tokens": 16} | changes
+        wait_until(lambda: self.gateway.num_eligible(name) > 0)
+        return self.gateway.post("/v1/completions", body)
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
+    """One gateway with a service for each kind of failure; some have a real engine besides."""
+    answers = BEFORE_THE_FIRST_BYTE | AFTER_IT | {"cut": CUT}
+    with FakeEngines() as fakes:
+        made = {name: fakes.add(answer) for name, answer in answers.items()}
+        with RunningServer(*SIMULATED, "--model-aliases", ",".join(answers)) as engine:
+            documents = [
+                service(
+                    [fake, engine] if name in BEFORE_THE_FIRST_BYTE else [fake],
+                    name=name,
+                    model_names=[name],
+                )
+                for name, fake in made.items()
+            ]
+            path: Path = tmp_path_factory.mktemp("gateway") / "routing.json"
+            flags = ("--silence-seconds", "1", "--stale-seconds", "1")
+            with RunningGateway(path, documents, *flags) as gateway:
+                yield Setup(gateway, engine, made)
+
+
+@pytest.mark.parametrize("name", BEFORE_THE_FIRST_BYTE)
+def test_what_fails_before_the_first_byte_is_answered_by_another_engine(
+    setup: Setup, name: str
+) -> None:
+    wait_until(lambda: setup.gateway.num_eligible(name) == 2)
+    answer = setup.ask(name)
+
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["completion_tokens"] == 16
+    assert setup.fakes[name].requests
+
+
+@pytest.mark.parametrize("name", AFTER_IT)
+def test_a_stream_that_breaks_off_ends_with_an_error_event(setup: Setup, name: str) -> None:
+    answer = setup.ask(name, stream=True)
+
+    assert answer.status_code == 200
+    first, error, done, rest = answer.text.split("\n\n")
+    assert first + "\n\n" == EVENT.decode()
+    assert "engine_lost" in error
+    assert (done, rest) == ("data: [DONE]", "")
+
+
+def test_a_whole_answer_that_breaks_off_is_cut(setup: Setup) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        setup.ask("cut")
+
+
+def test_an_engine_that_goes_on_failing_is_left_alone(setup: Setup) -> None:
+    fake = setup.fakes["garbage"]
+    fake.requests.clear()
+    for _ in range(10):
+        assert setup.ask("garbage").status_code == 200
+    assert len(fake.requests) < 10
+
+
+def test_with_no_other_engine_the_error_is_a_proper_one(tmp_path: Path) -> None:
+    with FakeEngines() as fakes:
+        fake = fakes.add(BEFORE_THE_FIRST_BYTE["garbage"])
+        with RunningGateway(tmp_path / "r.json", [service([fake])]) as gateway:
+            wait_until(lambda: gateway.num_eligible() == 1)
+            body = {"model": "llama3-8b", "prompt": "Once"}
+            answers = [gateway.post("/v1/completions", body) for _ in range(3)]
+    for answer in answers:
+        assert answer.status_code in (502, 503)
+        assert answer.json()["error"]["type"]
+
+
+def test_a_client_that_reads_nothing_holds_up_its_engine_and_is_cut_off(tmp_path: Path) -> None:
+    num_sent, is_over = [0], threading.Event()
+
+    async def flood(request: FakeRequest) -> None:
+        try:
+            await request.send(STREAM_HEAD)
+            while True:
+                await request.send(chunk(b"data: " + b"x" * 65000 + b"\n\n"))
+                num_sent[0] += 65000
+        finally:
+            is_over.set()
+
+    with FakeEngines() as fakes:
+        fake = fakes.add(flood)
+        flags = ("--reader-stall-seconds", "1")
+        with RunningGateway(tmp_path / "r.json", [service([fake])], *flags) as gateway:
+            wait_until(lambda: gateway.num_eligible() == 1)
+            body = {"model": "llama3-8b", "prompt": "Once", "stream": True}
+            with httpx.stream(
+                "POST", gateway.url + "/v1/completions", json=body, timeout=60
+            ) as answer:
+                assert answer.status_code == 200
+                assert is_over.wait(60)
+    assert num_sent[0] < 64 << 20  # what the systems' buffers on the way take
+
+
+def test_an_engine_that_is_killed_costs_its_streams_and_nothing_else(tmp_path: Path) -> None:
+    flags = (*SIMULATED, "--simulated-step-seconds", "0.01")
+    with RunningServer(*flags) as first, RunningServer(*flags) as second:
+        documents = [service([first, second])]
+        with RunningGateway(tmp_path / "r.json", documents) as gateway:
+            wait_until(lambda: gateway.num_eligible() == 2)
+            ended = asyncio.run(_kill_under_load(gateway, first))
+            after = [
+                gateway.post(
+                    "/v1/completions", {"model": "llama3-8b", "prompt": "x", "max_tokens": 2}
+                ).status_code
+                for _ in range(6)
+            ]
+            second.wait_until_idle()
+    assert after == [200] * 6
+    assert all(text.endswith("data: [DONE]\n\n") for text in ended)
+    num_lost = sum("engine_lost" in text for text in ended)
+    assert 0 < num_lost < len(ended)
+
+
+async def _kill_under_load(gateway: RunningGateway, victim: RunningServer) -> list[str]:
+    """Stream twelve answers, and kill an engine when all have begun."""
+    begun = 0
+    all_have_begun = asyncio.Event()
+
+    async def stream(client: httpx.AsyncClient) -> str:
+        nonlocal begun
+        body = {"model": "llama3-8b", "prompt": "Once", "max_tokens": 150, "stream": True}
+        pieces: list[str] = []
+        async with client.stream("POST", gateway.url + "/v1/completions", json=body) as answer:
+            assert answer.status_code == 200
+            async for piece in answer.aiter_text():
+                if not pieces:
+                    begun += 1
+                    if begun == 12:
+                        all_have_begun.set()
+                pieces.append(piece)
+        return "".join(pieces)
+
+    async with httpx.AsyncClient(timeout=60) as client:
+        tasks = [asyncio.create_task(stream(client)) for _ in range(12)]
+        await all_have_begun.wait()
+        victim.kill()
+        return await asyncio.gather(*tasks)
