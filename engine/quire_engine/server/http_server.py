@@ -1,6 +1,7 @@
 """uvicorn as it is used here: signals, logs and limits are others' business."""
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,8 @@ class HttpServer(Server):
 
     def __init__(self, app: ASGIApp, config: ServerConfig, board: CountBoard) -> None:
         self._protocol = bound_protocol(config, board)
+        self.is_started = asyncio.Event()
+        """Connections can be answered."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -39,6 +42,11 @@ class HttpServer(Server):
                 timeout_graceful_shutdown=_CLOSE_SECONDS,
             )
         )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Get ready to answer."""
+        await super().startup(sockets)
+        self.is_started.set()
 
     def make_protocol(self) -> asyncio.Protocol:
         """What answers on a connection that was accepted elsewhere; only while it is started."""

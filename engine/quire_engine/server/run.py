@@ -13,6 +13,7 @@ import uvloop
 from quire_engine import logs
 from quire_engine.config import EngineConfig
 from quire_engine.errors import QuireError, exit_status
+from quire_engine.server.acceptor import Acceptor
 from quire_engine.server.access import Access
 from quire_engine.server.app import create_app
 from quire_engine.server.edge import Edge
@@ -70,8 +71,12 @@ async def serve(config: EngineConfig) -> int:
         log = RequestLog(is_wanted=config.observability.log_requests)
         app = create_app(service)
         edge = Edge(app, app.state.routes, service, access, log, tracing)
-        http = HttpServer(edge, config.server, service.metrics.board)
-        serving = asyncio.create_task(http.serve([listener]), name="http")
+        board = service.metrics.board
+        http = HttpServer(edge, config.server, board)
+        serving = asyncio.create_task(http.serve([]), name="http")
+        await http.is_started.wait()
+        acceptor = Acceptor(listener, http.make_protocol, board, number=0)
+        acceptor.start()
         try:
             announce(f"listening on {url}, loading {service.model_name}")
             if await load_unless_stopped(service.load(choose_progress(config)), signals):
@@ -81,6 +86,7 @@ async def serve(config: EngineConfig) -> int:
                 _log.info("asked to stop: running requests may finish")
             await drain(service, config.server, signals)
         finally:
+            acceptor.stop()
             service.feed.close()
             http.should_exit = True
             await serving

@@ -22,6 +22,7 @@ from quire_engine.core.client import CoreClient
 from quire_engine.core.launch import die_with_parent, ignore_terminal_signals
 from quire_engine.core.shared_core import SharedCore
 from quire_engine.errors import QuireError, exit_status
+from quire_engine.server.acceptor import Acceptor
 from quire_engine.server.access import Access
 from quire_engine.server.app import create_app
 from quire_engine.server.count_board import CountBoard
@@ -33,7 +34,6 @@ from quire_engine.server.request_record import current_request_id
 from quire_engine.server.service import Service
 from quire_engine.server.tracing import close_tracing, open_tracing
 from quire_engine.startup_heap import freeze_startup_heap
-from quire_engine.workers.acceptor import Acceptor
 from quire_engine.workers.link import Link
 from quire_engine.workers.messages import (
     Applied,

@@ -1,4 +1,7 @@
-"""Takes connections from the socket that all workers listen on, each its share.
+"""Takes connections from the socket that the server listens on; several workers each their share.
+
+Not the event loop's own way, which takes one connection a turn: a turn is long when thousands of
+streams are written, and probes waited for many seconds behind those who came before them.
 
 Whichever worker wakes up first takes a connection, and the kernel wakes some more readily than
 others. So a worker that has more connections than another leaves a new one to that for a moment,
@@ -15,6 +18,8 @@ from collections.abc import Callable
 
 from quire_engine.server.count_board import CountBoard, Gauge
 
+_MAX_AT_ONCE = 64
+"""Connections taken before other tasks of the event loop get their turn."""
 _YIELD_SECONDS = 0.005
 """A worker with more connections than another leaves a new one to others for so long."""
 _TURN_CONNECTIONS = 4
@@ -42,6 +47,7 @@ class Acceptor:
 
     def start(self) -> None:
         """Accept from now on."""
+        self._listener.setblocking(False)
         self._board.gauge(Gauge.ACCEPTING)[0] = 1.0
         self._watch()
 
@@ -57,11 +63,13 @@ class Acceptor:
             self._yielding = None
 
     def _on_connection(self) -> None:
-        if self._is_ahead():
-            self._loop.remove_reader(self._listener)
-            self._yielding = self._loop.call_later(_YIELD_SECONDS, self._take_turn)
-        else:
-            self._accept()
+        for _ in range(_MAX_AT_ONCE):
+            if self._is_ahead():
+                self._loop.remove_reader(self._listener)
+                self._yielding = self._loop.call_later(_YIELD_SECONDS, self._take_turn)
+                return
+            if not self._accept():
+                return
 
     def _take_turn(self) -> None:
         self._yielding = None
@@ -72,8 +80,10 @@ class Acceptor:
 
     def _is_ahead(self) -> bool:
         connections = self._board.gauges(Gauge.CONNECTIONS)
-        own = connections[self._number] + len(self._opening)
-        others = zip(connections, self._board.gauges(Gauge.ACCEPTING), strict=True)
+        own = connections.pop(self._number) + len(self._opening)
+        are_accepting = self._board.gauges(Gauge.ACCEPTING)
+        del are_accepting[self._number]
+        others = zip(connections, are_accepting, strict=True)
         return any(own > number for number, is_accepting in others if is_accepting)
 
     def _accept(self) -> bool:
