@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from quire_engine.profiles.gpus import GPUS
 from quire_engine.profiles.shapes import SHAPES
+from quire_engine.profiles.shipped import find_shipped
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,13 +26,14 @@ def main(argv: Sequence[str]) -> int:
     )
     print()
     _print_table(
-        ["--model-shape", "weights GB", "KV KiB/token", "max length"],
+        ["--model-shape", "weights GB", "KV KiB/token", "max length", "measured on"],
         [
             [
                 shape.name,
                 f"{shape.weight_bytes() / 1e9:.1f}",
                 f"{shape.kv_bytes_per_token() / 2**10:.1f}",
                 str(shape.max_model_len),
+                ", ".join(gpu for gpu in GPUS if find_shipped(gpu, shape.name)) or "-",
             ]
             for shape in SHAPES.values()
         ],

@@ -18,14 +18,13 @@ from quire_engine.errors import CalibrationError
 from quire_engine.execution.base import Executor, Progress
 from quire_engine.profiles.engine_profile import MeasuredStep
 from quire_engine.profiles.step_time import count_pairs
-from quire_engine.profiles.step_time_calibration import MIN_STEPS
+from quire_engine.profiles.step_time_calibration import MIN_STEPS, SAMPLES_PER_VISIT
 from quire_engine.protocol.messages import ModelFacts
 
 Clock = Callable[[], float]
 
 MAX_ROUNDS = 4
 _STAGE = "measuring step times"
-_STEPS_PER_VISIT = 3
 _WARM_UPS = 1
 """Steps that begin a visit and do not count: of decodes, the first one brings the rows. Another one
 at the first visit: it may capture a graph."""
@@ -88,6 +87,8 @@ def measure_steps(
             f"only {len(steps)} kinds of steps could be measured in {clock() - begin:.1f} s, and "
             f"{MIN_STEPS} are needed: raise calibration_seconds"
         )
+    if not any(step.prefill_tokens for step in steps):
+        raise CalibrationError("there was no time to measure prompts: raise calibration_seconds")
     return steps
 
 
@@ -162,7 +163,7 @@ def _visit(
     shortest = math.inf
     num_counted = 0
     with rig.visit(trial) as run:
-        for index in range(num_warm_ups + _STEPS_PER_VISIT):
+        for index in range(num_warm_ups + SAMPLES_PER_VISIT):
             seconds = run()
             shortest = min(shortest, seconds)
             is_long = clock() - begin + seconds > allowed

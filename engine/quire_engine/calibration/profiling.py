@@ -10,8 +10,9 @@ from quire_engine.profiles.engine_profile import EngineProfile
 from quire_engine.profiles.step_time_calibration import fit_measured
 from quire_engine.protocol.messages import ModelFacts
 
-MAX_TYPICAL_ERROR = 0.35
-"""A model whose median step is off by more says less than steps of requests soon will."""
+MAX_TYPICAL_ERROR, MAX_FIT_ERROR = 0.25, 1.0
+"""A model whose median step, or every twentieth one, is off by more says less than steps of
+requests soon will."""
 
 
 def profile_engine(
@@ -54,10 +55,11 @@ def profile_engine(
         step_time = fit_measured(steps, f"{num_samples} steps of {model} on {device}")
     except ConfigError as error:
         raise CalibrationError(str(error)) from error
-    if step_time.typical_error > MAX_TYPICAL_ERROR:
+    if step_time.typical_error > MAX_TYPICAL_ERROR or step_time.fit_error > MAX_FIT_ERROR:
         raise CalibrationError(
             f"the steps that were measured differ from any model by {step_time.typical_error:.0%} "
-            "in the median: is the machine busy with something else?"
+            f"in the median, {step_time.fit_error:.0%} for 95 %: is the machine busy with "
+            "something else?"
         )
     return EngineProfile(
         device=device,

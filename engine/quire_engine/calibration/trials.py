@@ -72,7 +72,10 @@ class Trial:
 def choose_trials(
     facts: ModelFacts, *, max_num_seqs: int, max_num_batched_tokens: int
 ) -> list[Trial]:
-    """All trials that the engine can hold: by rising work, and then those in between."""
+    """All trials that the engine can hold: by rising work, and then those in between.
+
+    The smallest step of decodes and the smallest of prompts come before all others.
+    """
     longest = max(facts.max_model_len - MAX_STEPS_PER_VISIT, 1)
 
     def fits(trial: Trial) -> bool:
@@ -93,7 +96,16 @@ def choose_trials(
         *_decodes(facts, max_num_seqs, longest, first_context=3 * _FIRST_CONTEXT),
         *_prompts(max_num_seqs, max_num_batched_tokens, longest, first=2 * _FIRST_PROMPT),
     } - coarse
-    return [*sorted(filter(fits, coarse), key=_order), *sorted(filter(fits, between), key=_order)]
+    ordered = sorted(filter(fits, coarse), key=_order)
+    decodes = [trial for trial in ordered if not trial.prompts]
+    prompts = [trial for trial in ordered if not trial.num_decodes]
+    # without either of these there is no model
+    first = [*decodes[:1], *prompts[:1]]
+    return [
+        *first,
+        *(trial for trial in ordered if trial not in first),
+        *sorted(filter(fits, between), key=_order),
+    ]
 
 
 def _order(trial: Trial) -> tuple[float, int, tuple[tuple[int, int], ...]]:

@@ -73,6 +73,8 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
     """What prompts add to a step, however small they are."""
     prompt_floor_seconds: float = 0.0
     """No step with prompts in it is shorter."""
+    mixed_floor_seconds: float = 0.0
+    """No step with prompts and decodes in it is shorter."""
     residuals: ResidualQuantiles | None = None
     """Of the samples behind the model; None where nothing was measured."""
     fit_error: float = 0.0
@@ -93,6 +95,7 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
             "floor_seconds",
             "prompt_seconds",
             "prompt_floor_seconds",
+            "mixed_floor_seconds",
             "fit_error",
             "typical_error",
         ):
@@ -132,6 +135,8 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
         if prefill_tokens:
             device += self.prompt_seconds
             floor = max(floor, self.prompt_floor_seconds)
+            if num_decodes:
+                floor = max(floor, self.mixed_floor_seconds)
         return device if device > floor else floor
 
     def predict_decodes(self, num_decodes: int, context_tokens: int) -> Iterator[float]:
@@ -149,6 +154,11 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
             device = fixed + self._attend(context_tokens)
             yield device if device > self.floor_seconds else self.floor_seconds
             context_tokens += num_decodes
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether some steps are as short as the host lets them be."""
+        return max(self.floor_seconds, self.prompt_floor_seconds, self.mixed_floor_seconds) > 0
 
     def covers(self, num_decodes: int, context_tokens: int, prefill_tokens: int = 0) -> bool:
         """Whether this work lies within the samples that the model was made from."""

@@ -13,6 +13,9 @@ from quire_engine.profiles.step_time_regression import Coefficients, Terms
 _MAX_BIAS = 1.25
 """Medians correct a fit by at most this factor: what is beyond is no bias but a new regime."""
 
+_LEAST = 1e-6
+"""A step that is predicted to take no time at all is counted as one of this share."""
+
 
 def build_model(
     source: str, terms: Terms, fitted: Coefficients, limits: StepLimits
@@ -34,6 +37,7 @@ def build_model(
         prompt_seconds=fitted.per_prompt_step,
         floor_seconds=fitted.floor,
         prompt_floor_seconds=fitted.prompt_floor,
+        mixed_floor_seconds=fitted.mixed_floor,
         limits=limits,
     )
 
@@ -48,7 +52,7 @@ def correct_model(model: StepTimeModel, samples: Sequence[Sample]) -> StepTimeMo
 
 def describe_errors(model: StepTimeModel, samples: Sequence[Sample]) -> StepTimeModel:
     """The model with the errors that it makes over these samples."""
-    ratios = sorted(predicted_over_measured(model, samples))
+    ratios = sorted(max(each, _LEAST) for each in predicted_over_measured(model, samples))
     errors = sorted(abs(ratio - 1) for ratio in ratios)
     return replace(
         model,
@@ -74,6 +78,7 @@ def scale_model(model: StepTimeModel, scale: float) -> StepTimeModel:
         prompt_seconds=model.prompt_seconds * scale,
         floor_seconds=model.floor_seconds * scale,
         prompt_floor_seconds=model.prompt_floor_seconds * scale,
+        mixed_floor_seconds=model.mixed_floor_seconds * scale,
     )
 
 

@@ -21,13 +21,19 @@ from quire_engine.profiles.step_time_regression import (
     fit_coefficients,
 )
 
+SAMPLES_PER_VISIT = 3
+"""Steps that are measured one after the other: something else may disturb all of them."""
 MIN_STEPS = 4
 """Kinds of steps without which there is no model."""
 _CONTEXT_RATIO = 5
 """Between knots of the context, and the largest: closer ones turn noise into slopes."""
 _MIN_PER_STRETCH = 2
-_MIN_GAIN = 0.85
-"""Mean squared errors must come down to this for a term more."""
+_MIN_GAIN = 0.9
+"""Mean errors must come down to this for a term more."""
+_FAR_OFF = 0.06
+"""Relative error from which on a step counts less and less."""
+_STEADY_RATIO = 1.3
+_NUM_ROUNDS = 6
 
 
 def fit_measured(steps: Sequence[MeasuredStep], source: str) -> StepTimeModel:
@@ -42,7 +48,7 @@ def fit_measured(steps: Sequence[MeasuredStep], source: str) -> StepTimeModel:
         raise ConfigError(
             f"{len(steps)} kinds of steps were measured, and a step-time model needs {MIN_STEPS}"
         )
-    loads = [_load(step) for step in steps]
+    loads = [_load(step, 1.0) for step in steps]
     ranges = [(int(load.tokens), int(load.tokens)) for load in loads]
     samples = [sample for step in steps for sample in _samples(step)]
     knots = choose_knots(ranges)
@@ -50,14 +56,12 @@ def fit_measured(steps: Sequence[MeasuredStep], source: str) -> StepTimeModel:
     best: StepTimeModel | None = None
     least = math.inf
     for terms in (
-        Terms(knots),
-        Terms(knots, context_knots),
-        Terms(knots, tells_prompts=True),
-        Terms(knots, context_knots, tells_prompts=True),
+        Terms(knots, context, tells_prompts, has_constant)
+        for tells_prompts, has_constant in ((False, False), (True, False), (True, True))
+        for context in ([0], context_knots)
     ):
-        fitted = fit_coefficients(loads, terms, idle=set())
-        model = build_model(source, terms, fitted, _limits(steps))
-        error = _squared_error(model, steps)
+        model = _fit_robustly(steps, loads, terms, source)
+        error = _mean_error(model, steps)
         if error < _MIN_GAIN * least:
             best, least = model, error
     if best is None:
@@ -78,9 +82,30 @@ def _choose_context_knots(steps: Sequence[MeasuredStep]) -> list[int]:
     return knots[:-1] if len(knots) > 1 and rest < _MIN_PER_STRETCH else knots
 
 
-def _load(step: MeasuredStep) -> Load:
+def _fit_robustly(
+    steps: Sequence[MeasuredStep], loads: Sequence[Load], terms: Terms, source: str
+) -> StepTimeModel:
+    """Fit, and again with less weight for what is far off and may have been disturbed."""
+    limits = _limits(steps)
+    for _ in range(_NUM_ROUNDS):
+        model = build_model(source, terms, fit_coefficients(loads, terms, idle=set()), limits)
+        weights = [
+            1.0 if _is_steady(step) else (_FAR_OFF / max(error, _FAR_OFF)) ** 2
+            for step, error in zip(steps, _errors(model, steps), strict=True)
+        ]
+        loads = [_load(step, weight) for step, weight in zip(steps, weights, strict=True)]
+    return model
+
+
+def _is_steady(step: MeasuredStep) -> bool:
+    """Whether it took about as long each time, and at more than one."""
+    samples = step.samples
+    return len(samples) > SAMPLES_PER_VISIT and max(samples) < _STEADY_RATIO * min(samples)
+
+
+def _load(step: MeasuredStep, weight: float) -> Load:
     return Load(
-        weight=1.0,
+        weight=weight,
         seconds=step.seconds,
         tokens=step.num_decodes + step.prefill_tokens,
         num_decodes=step.num_decodes,
@@ -102,14 +127,21 @@ def _limits(steps: Sequence[MeasuredStep]) -> StepLimits:
     )
 
 
-def _squared_error(model: StepTimeModel, steps: Sequence[MeasuredStep]) -> float:
-    """Mean squared relative error of the medians."""
-    errors = (
-        model.predict(
-            step.num_decodes, step.context_tokens, step.prefill_tokens, step.prefill_pairs
+def _errors(model: StepTimeModel, steps: Sequence[MeasuredStep]) -> list[float]:
+    """Relative errors of the medians."""
+    return [
+        abs(
+            model.predict(
+                step.num_decodes, step.context_tokens, step.prefill_tokens, step.prefill_pairs
+            )
+            / step.seconds
+            - 1
         )
-        / step.seconds
-        - 1
         for step in steps
-    )
-    return sum(error * error for error in errors) / len(steps)
+    ]
+
+
+def _mean_error(model: StepTimeModel, steps: Sequence[MeasuredStep]) -> float:
+    """Mean relative error of the medians; what is far off counts no more than that."""
+    errors = _errors(model, steps)
+    return sum(min(error, 2 * _FAR_OFF) for error in errors) / len(errors)

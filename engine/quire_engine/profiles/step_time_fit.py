@@ -4,9 +4,9 @@
     model   (when one is asked)  ->  a new fit if enough steps have come, else the last one
 
 A profile given at the start counts as if it had been measured at a grid of loads, rescaled by how
-much slower or faster this machine turns out to be, and less and less as real steps come in. What
-was never observed keeps that profile, so that the first prompt after hours of decodes is not
-predicted by guesswork.
+much slower or faster this machine turns out to be; one that was only estimated, less and less as
+real steps come in. What was never observed keeps that profile, so that the first prompt after hours
+of decodes is not predicted by guesswork.
 
 Pure and deterministic: whoever runs the steps measures them.
 """
@@ -130,7 +130,7 @@ class StepTimeFitter:
             limits = self._prior.widen(limits)
             source += f", begun with: {self._prior.model.source}"
         terms = self._terms(choose_knots(ranges))
-        had_floor = self._model is not None and self._model.floor_seconds > 0
+        had_floor = self._model is not None and self._model.has_floor
         tries_floor = had_floor or self._num_fits % _FITS_PER_FLOOR == 0
         self._num_fits += 1
         fitted = fit_coefficients(loads, terms, idle=self._idle, tries_floor=tries_floor)
@@ -141,8 +141,12 @@ class StepTimeFitter:
         if self._prior is None:
             return Terms(knots)
         prior = self._prior.model
-        tells_prompts = prior.prompt_seconds > 0 or prior.prompt_floor_seconds > 0
-        return Terms(knots, prior.context_tokens[:-1] or (0,), tells_prompts)
+        return Terms(
+            knots,
+            prior.context_tokens[:-1] or (0,),
+            tells_prompts=prior.prompt_floor_seconds > 0 or prior.mixed_floor_seconds > 0,
+            has_prompt_constant=prior.prompt_seconds > 0,
+        )
 
     def _load(self, point: Point) -> Load:
         age = self._evidence.num_observed - point.newest

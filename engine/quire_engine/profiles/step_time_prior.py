@@ -25,9 +25,15 @@ class Prior:
         self._loads = [load for load in _grid(model) if MIN_SECONDS <= load.seconds <= MAX_SECONDS]
 
     def loads(self, recent: Sequence[Sample], num_observed: int) -> list[Load]:
-        """The profile's loads, at the speed of the newest steps and with fading weight."""
+        """The profile's loads, at the speed of the newest steps.
+
+        Those of an estimate fade. A measured profile's stay: steps of requests are of one kind for
+        hours, and would bend everything else.
+        """
         scale = self._slowness(recent)
-        weight = _WEIGHT / (1 + num_observed / _HALF_WEIGHT_OBSERVATIONS)
+        weight = _WEIGHT
+        if self.model.residuals is None:  # nobody measured it: real steps soon know better
+            weight /= 1 + num_observed / _HALF_WEIGHT_OBSERVATIONS
         return [load._replace(weight=weight, seconds=load.seconds * scale) for load in self._loads]
 
     def widen(self, limits: StepLimits) -> StepLimits:
@@ -58,6 +64,11 @@ def _grid(model: StepTimeModel) -> Iterable[Load]:
             yield _load(model, decodes, context, 0, 0)
     for tokens in _powers_of_two(min(limits.prefill_tokens, _MAX_PREFILL_TOKENS)):
         yield _load(model, 0, 0, tokens, count_pairs(0, tokens))
+    if model.mixed_floor_seconds:
+        for decodes in _powers_of_two(min(limits.num_decodes, _MAX_DECODES), 4):
+            for tokens in _powers_of_two(min(limits.prefill_tokens, _MAX_PREFILL_TOKENS), 3):
+                context = min(decodes * _CONTEXT_PER_DECODE[0], limits.context_tokens)
+                yield _load(model, decodes, context, tokens, count_pairs(0, tokens))
 
 
 def _powers_of_two(most: int, stride: int = 1) -> Iterable[int]:

@@ -28,9 +28,11 @@ _MIN_KNOT_RATIO = 1.25
 """Knots that are closer turn noise into slopes."""
 _PLATEAU_FACTOR = 1.4
 """Of the shortest load, which noise makes too short: what is below may be at the floor."""
+_LOW_PLATEAU_FACTOR = 1.12
 _BEND_WEIGHT = 0.03
 """Of a bend as high as the seconds there: keeps what few loads leave open from being wild."""
 _MIN_PLATEAU_POINTS = 3
+_DECODES, _PROMPTS, _MIXED = range(3)
 _NUM_PLAIN_FEATURES = 3
 """Those before the context's stretches."""
 _MIN_FLOOR_GAIN = 0.95
@@ -56,7 +58,9 @@ class Terms(NamedTuple):
     context_knots: Sequence[int] = (0,)
     """Context tokens at which the rate changes; rising from 0."""
     tells_prompts: bool = False
-    """Whether prompts have a constant and a floor of their own."""
+    """Whether prompts, and prompts beside decodes, have floors of their own."""
+    has_prompt_constant: bool = False
+    """Whether prompts add something however small they are."""
 
 
 class Coefficients(NamedTuple):
@@ -71,6 +75,7 @@ class Coefficients(NamedTuple):
     """From each knot of the context on."""
     floor: float = 0.0
     prompt_floor: float = 0.0
+    mixed_floor: float = 0.0
 
 
 class _Row(NamedTuple):
@@ -80,7 +85,8 @@ class _Row(NamedTuple):
     seconds: float
     left: int
     part: float
-    has_prompts: bool
+    kind: int
+    """`_DECODES`, `_PROMPTS` or `_MIXED`."""
     features: tuple[float, ...]
     """Decodes, pairs, 1 with prompts if that is told, and context tokens of each stretch."""
 
@@ -119,38 +125,45 @@ def fit_coefficients(
         return plain
     if not terms.tells_prompts:
         return _better(rows, plain, _fit_floors(rows, [rows], terms, idle))
-    decodes = [row for row in rows if not row.has_prompts]
-    prompts = [row for row in rows if row.has_prompts]
+    decodes, prompts, mixed = ([row for row in rows if row.kind == kind] for kind in range(3))
     best = plain
-    for groups in ([decodes], [prompts], [decodes, prompts]):
+    for groups in ([decodes], [prompts, mixed], [decodes, prompts, mixed]):
         best = _better(rows, best, _fit_floors(rows, groups, terms, idle))
     return best
 
 
 def _fit_floors(
-    rows: Sequence[_Row], groups: Sequence[Sequence[_Row]], terms: Terms, idle: set[int]
+    rows: Sequence[_Row],
+    groups: Sequence[Sequence[_Row]],
+    terms: Terms,
+    idle: set[int],
 ) -> Coefficients | None:
-    """Fit with a floor under each of these groups; None where one of them shows no plateau."""
-    plateaus = [_plateau(group) for group in groups]
+    """Fit with a floor under each of these groups that shows a plateau; None where none does."""
+    plateaus = [plateau for plateau in map(_plateau, groups) if len(plateau) >= _MIN_PLATEAU_POINTS]
     low = {id(row) for plateau in plateaus for row in plateau}
     above = [row for row in rows if id(row) not in low]
-    if not above or min(map(len, plateaus)) < _MIN_PLATEAU_POINTS:
+    if not above or not plateaus:
         return None
     equations = _Equations(terms)
     equations.add(above)
     device = equations.solve(idle)
-    floors: dict[bool, float] = {}
+    floors = [0.0, 0.0, 0.0]
     for plateau in plateaus:
         exceeding, hidden = _split(plateau, device)
-        if not hidden:
-            return None
+        if terms.tells_prompts and hidden:
+            # measured on purpose, each a median: what is clearly above the lowest is the device's
+            level = _LOW_PLATEAU_FACTOR * min(row.seconds for row in hidden)
+            exceeding += [row for row in hidden if row.seconds >= level]
+            hidden = [row for row in hidden if row.seconds < level]
         equations.add(exceeding)
-        weight = sum(row.weight for row in hidden)
-        floor = sum(row.weight * row.seconds for row in hidden) / weight
-        floors[terms.tells_prompts and hidden[0].has_prompts] = floor
-    return equations.solve(idle)._replace(
-        floor=floors.get(False, 0.0), prompt_floor=floors.get(True, 0.0)
-    )
+        if hidden:
+            weight = sum(row.weight for row in hidden)
+            floor = sum(row.weight * row.seconds for row in hidden) / weight
+            floors[hidden[0].kind if terms.tells_prompts else _DECODES] = floor
+    if not any(floors):
+        return None
+    lowest, prompts, mixed = floors
+    return equations.solve(idle)._replace(floor=lowest, prompt_floor=prompts, mixed_floor=mixed)
 
 
 def _plateau(rows: Sequence[_Row]) -> list[_Row]:
@@ -250,10 +263,11 @@ def _place(load: Load, terms: Terms) -> _Row:
         left = min(left, len(knots) - 2)
         part = max((load.tokens - knots[left]) / (knots[left + 1] - knots[left]), 0.0)
     has_prompts = load.tokens > load.num_decodes
-    told = float(terms.tells_prompts and has_prompts)
+    kind = _DECODES if not has_prompts else _MIXED if load.num_decodes else _PROMPTS
+    told = float(terms.has_prompt_constant and has_prompts)
     stretches = _stretch(load.context_tokens, terms.context_knots)
     features = (load.num_decodes, load.pairs, told, *stretches)
-    return _Row(load.weight, load.seconds, left, part, has_prompts, features)
+    return _Row(load.weight, load.seconds, left, part, kind, features)
 
 
 def _stretch(context_tokens: float, knots: Sequence[int]) -> list[float]:
@@ -280,8 +294,8 @@ def _device_seconds(row: _Row, fitted: Coefficients) -> float:
 
 
 def _seconds(row: _Row, fitted: Coefficients) -> float:
-    floor = max(fitted.floor, fitted.prompt_floor) if row.has_prompts else fitted.floor
-    return max(_device_seconds(row, fitted), floor)
+    floors = (fitted.floor, fitted.prompt_floor, fitted.mixed_floor)
+    return max(_device_seconds(row, fitted), *floors[: row.kind + 1])
 
 
 def _split(rows: Sequence[_Row], device: Coefficients) -> tuple[list[_Row], list[_Row]]:

@@ -15,7 +15,7 @@ from tests.unit.calibration.engines import CONFIG, KnownEngine, noisy, truth
 from tests.unit.simulated.builders import build_config
 
 SLOW_CPU = truth(compute_seconds=(0.3, 3.0, 100.0))
-GRAPHS = truth(prompt_floor_seconds=4e-3, prompt_seconds=0.3e-3)
+GRAPHS = truth(prompt_floor_seconds=4e-3, mixed_floor_seconds=5e-3)
 FEW_TOKENS_ARE_SLOW = truth(
     seconds_per_context_token=0.0,
     context_tokens=(0, 4096, 65536),
@@ -73,10 +73,11 @@ def test_noise_and_hiccups_change_little(seed: int) -> None:
 def test_only_the_terms_that_the_engine_has_are_found() -> None:
     plain = calibrate(KnownEngine(truth())).step_time
     assert plain.context_tokens == ()
-    assert plain.prompt_floor_seconds == 0
+    assert not plain.has_floor
 
     graphs = calibrate(KnownEngine(GRAPHS)).step_time
     assert graphs.prompt_floor_seconds == pytest.approx(4e-3, rel=0.1)
+    assert graphs.mixed_floor_seconds == pytest.approx(5e-3, rel=0.1)
     assert graphs.predict(1, 64, 0, 0) < 1.2e-3
     assert calibrate(KnownEngine(FEW_TOKENS_ARE_SLOW)).step_time.context_tokens
 

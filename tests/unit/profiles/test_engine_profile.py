@@ -117,5 +117,9 @@ def test_every_shipped_profile_is_whole() -> None:
         profile = find_shipped(file.parent.name, file.stem)
         assert profile is not None
         assert profile.model == file.stem
-        assert profile.step_time.fit_error < 0.2
+        assert profile.step_time.typical_error < 0.05
+        again = fit_measured(profile.steps, profile.step_time.source)
+        assert again.predict(64, 64 * 512) == pytest.approx(
+            profile.step_time.predict(64, 64 * 512), rel=0.01
+        )
     assert find_shipped("h100", "none") is None

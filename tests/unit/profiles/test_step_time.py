@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from quire_engine.errors import ConfigError
 from quire_engine.profiles.step_time import (
+    ResidualQuantiles,
     StepLimits,
     StepTimeModel,
     constant_step_time,
@@ -175,3 +176,45 @@ def test_fields_of_a_later_version_are_ignored() -> None:
 def test_what_is_no_model_is_refused(data: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_step_time(data)
+
+
+def test_prompts_have_a_constant_and_floors_of_their_own() -> None:
+    model = build_model(
+        floor_seconds=0.0, prompt_seconds=0.5, prompt_floor_seconds=2000.0, mixed_floor_seconds=3000
+    )
+    plain = build_model(floor_seconds=0.0)
+
+    assert model.predict(4, 100) == plain.predict(4, 100)
+    assert model.predict(0, 0, 8, 36) == 2000
+    assert model.predict(4, 100, 8, 36) == 3000
+    unbounded = build_model(floor_seconds=0.0, prompt_seconds=0.5)
+    assert unbounded.predict(4, 100, 8, 36) == pytest.approx(plain.predict(4, 100, 8, 36) + 0.5)
+    assert model.has_floor
+    assert not plain.has_floor
+
+
+def test_context_costs_what_its_curve_and_its_rate_say() -> None:
+    curve = {"context_tokens": (0, 100, 300), "context_seconds": (0.0, 2.0, 3.0)}
+    model, plain = build_model(**curve), build_model()
+
+    for context, extra in ((0, 0.0), (50, 1.0), (100, 2.0), (200, 2.5), (500, 4.0)):
+        assert model.predict(1, context) == pytest.approx(plain.predict(1, context) + extra)
+    steps = list(islice(model.predict_decodes(2, 90), 5))
+    assert steps == [model.predict(2, 90 + 2 * i) for i in range(5)]
+    assert load_step_time(save_step_time(model)) == model
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"context_tokens": (0, 10)},
+        {"context_tokens": (0, 10), "context_seconds": (2.0, 1.0)},
+        {"context_tokens": (-1, 10), "context_seconds": (0.0, 1.0)},
+        {"prompt_seconds": math.nan},
+        {"mixed_floor_seconds": -1.0},
+        {"residuals": ResidualQuantiles(p5=0.0, p50=math.inf, p95=0.0)},
+    ],
+)
+def test_impossible_terms_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="step-time model"):
+        build_model(**changes)

@@ -6,11 +6,13 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from quire_engine.profiles.gpus import find_gpu
 from quire_engine.profiles.roofline import estimate_step_time
 from quire_engine.profiles.shapes import find_shape
 from quire_engine.profiles.step_time import (
+    ResidualQuantiles,
     StepLimits,
     StepTimeModel,
     constant_step_time,
@@ -291,3 +293,18 @@ def test_it_costs_little() -> None:
         to_fit.append(time.process_time() - middle)
     assert min(to_observe) < 10e-6
     assert sorted(to_fit)[10] < 20e-3
+
+
+def test_what_was_measured_before_is_not_bent_by_steps_of_one_kind() -> None:
+    truth = roofline("qwen3-0.6b", "h100")
+    launches = {"prompt_floor_seconds": 9e-3, "mixed_floor_seconds": 10e-3}
+    residuals = ResidualQuantiles(p5=0.0, p50=0.0, p95=0.0)
+    measured = replace(truth, residuals=residuals, **launches)
+    # steps of requests take a tenth longer than those that were measured
+    model = serve(StepTimeFitter(measured), truth, 3000, draw=decodes_alone, slowness=1.1)
+
+    assert model.predict(0, 0, 64, 2080) == pytest.approx(9.9e-3, rel=0.1)
+    assert model.predict(16, 8000, 64, 2080) == pytest.approx(11e-3, rel=0.1)
+    assert model.predict(0, 0, 8192, 8192**2 // 2) == pytest.approx(
+        1.1 * truth.predict(0, 0, 8192, 8192**2 // 2), rel=0.1
+    )
