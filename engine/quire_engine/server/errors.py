@@ -150,9 +150,9 @@ def invalid_request(
         code = "invalid_value"
         allowed = ", ".join(map(repr, allowed_values(kind, place)[:_MAX_ALLOWED]))
         problem += f"; it may be {allowed}" if allowed else ""
-    param = place.removeprefix(".") or None
-    if param is None:
+    if not place:
         return ApiError(400, f"The body is not valid: {problem}.", code=code)
+    param = place.removeprefix(".")
     return ApiError(400, f"{param}: {problem}.", param=param, code=code)
 
 

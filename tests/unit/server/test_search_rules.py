@@ -44,8 +44,8 @@ def test_the_widest_search_finds_all_its_answers(max_tokens: int) -> None:
     search = BeamSearch(
         params, max_tokens=max_tokens, stop_token_ids=frozenset(STOPS), min_tokens=max_tokens
     )
-    logprobs = [-math.log(VOCAB_SIZE) - token / 10 for token in range(VOCAB_SIZE)]
-    score = TokenLogprobs(logprobs[0], 1, list(range(VOCAB_SIZE)), logprobs)
+    logprobs = tuple(-math.log(VOCAB_SIZE) - token / 10 for token in range(VOCAB_SIZE))
+    score = TokenLogprobs(logprobs[0], 1, tuple(range(VOCAB_SIZE)), logprobs)
     while not search.is_over:
         search.advance([score] * len(search.beams))
 

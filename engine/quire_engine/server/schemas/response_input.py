@@ -7,15 +7,13 @@ What one answer of a model consists of, in a row, is one message of a chat.
 """
 
 from collections.abc import Sequence
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
 from quire_engine.errors import RequestError
 from quire_engine.server.schemas.chat import ChatMessage, ContentPart
 from quire_engine.server.schemas.tools import MAX_TOOLS, CalledFunction, ToolCall
-
-T = TypeVar("T")
 
 _TEXT_PARTS = ("input_text", "output_text", "reasoning_text", "summary_text")
 _MAX_ID_CHARACTERS = 256
@@ -96,9 +94,10 @@ class _Writer:
             self.messages.append(answer)
 
     def _add_message(self, item: InputItem, place: str) -> None:
-        role, content = _need(item.role, f"{place}.role"), _need(item.content, f"{place}.content")
-        if not isinstance(content, str):
-            content = [ContentPart(type="text", text=text) for text in _texts(content, place)]
+        role, said = item.role, item.content
+        if role is None or said is None:
+            raise _refuse(f"{place}.{'role' if role is None else 'content'}", "required")
+        content = said if isinstance(said, str) else _text_parts(said, place)
         if role == "assistant":
             if self._answer is None or self._answer.content is not None or self._answer.tool_calls:
                 self.end_answer()
@@ -132,8 +131,9 @@ class _Writer:
         if call_id not in self._open_calls:
             reason = f"{call_id[:64]!r} is none of the calls of the answer before it"
             raise _refuse(f"{place}.call_id", reason)
-        output = _need(item.output, f"{place}.output")
-        text = "".join(_texts(output, place, "output"))
+        if item.output is None:
+            raise _refuse(f"{place}.output", "required")
+        text = "".join(_texts(item.output, place, "output"))
         self.messages.append(ChatMessage(role="tool", tool_call_id=call_id, content=text))
 
 
@@ -144,10 +144,14 @@ def _read_id(item: InputItem, place: str) -> str:
     return call_id
 
 
-def _need(value: T | None, place: str) -> T:
+def _need(value: str | None, place: str) -> str:
     if value is None:
         raise _refuse(place, "required")
     return value
+
+
+def _text_parts(content: list[InputPart], place: str) -> list[ContentPart]:
+    return [ContentPart(type="text", text=text) for text in _texts(content, place)]
 
 
 def _texts(content: str | list[InputPart], place: str, field: str = "content") -> list[str]:
