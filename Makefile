@@ -103,6 +103,8 @@ bench: sync-dev ## Run the benchmarks; results also go to build/bench/*.json
 	@mkdir -p build/bench
 	@$(BIN)/python -m benchmarks.scheduler --json build/bench/scheduler.json
 	@$(BIN)/python -m benchmarks.http --json build/bench/http.json
+	@$(BIN)/python -m benchmarks.grammars --json build/bench/grammars.json
+	@$(BIN)/python -m benchmarks.bad_grammars --json build/bench/bad_grammars.json
 
 ##@ Clusters: NAME, NODES and SIZE (api, kwok or nodes) choose; see docs/development/cluster.md
 

@@ -10,7 +10,7 @@
                               are valid; num_finished and num_refused are of `--schemas`
 
 All times are CPU time of the process: wall time on a busy machine measures the other processes.
-Start it as `python -m benchmarks.grammars --model FILE.gguf --json FILE`.
+Start it as `python -m benchmarks.grammars [--model FILE.gguf] [--json FILE]`.
 """
 
 import argparse
@@ -40,6 +40,7 @@ from quire_engine.protocol.grammar import JsonSchemaGrammar
 from quire_engine.protocol.messages import AddRequest, FinishReason, ModelFacts
 from quire_engine.protocol.sampling import SamplingParams
 from quire_engine.server.grammar_process import make_vocabulary, try_wish
+from quire_engine.sources.factory import resolve
 from quire_engine.tokenizing.loading import load_tokenizer
 from quire_engine.tokenizing.tokenizer import Tokenizer
 from tests.unit.grammar.schemas import schemas
@@ -65,6 +66,8 @@ FIFTY: dict[str, Any] = {
 
 def main() -> None:
     options = _parse()
+    if options.model is None:
+        options.model = resolve(EngineConfig().model.source).path
     tokenizer = load_tokenizer(options.model)
     executor, facts = _load(options.model)
     compiler = Compiler(make_vocabulary(tokenizer, facts.vocab_size))
@@ -92,7 +95,7 @@ def main() -> None:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, required=True, help="a GGUF file")
+    parser.add_argument("--model", type=Path, help="a GGUF file; default: the small one")
     parser.add_argument("--schemas", type=int, default=0, help="random schemas to answer")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()

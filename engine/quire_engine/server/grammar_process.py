@@ -10,6 +10,7 @@ process's CPU time ends it without asking Python, which does not run while nativ
 parent sees it gone and says so to the one client whose wish it was.
 """
 
+import os
 import random
 import resource
 import signal
@@ -32,6 +33,8 @@ from quire_engine.tokenizing.tokenizer import Tokenizer
 CPU_SECONDS = 2.0
 """A schema of fifty fields takes some hundredths of a second."""
 MAX_MEMORY_BYTES = 2 << 30
+NICENESS = 5
+"""What is tried gives way to the engine's steps and to events, on a machine with few cores."""
 MAX_MASK_SECONDS = 0.005
 """Most CPU time for the mask of a token, on average: a step waits for that of each of its rows."""
 _NUM_WALKS = 4
@@ -117,6 +120,7 @@ def main() -> None:
     die_with_parent()
     ignore_terminal_signals()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(NICENESS)
     setup = msgspec.msgpack.decode(read_frame(), type=TrialSetup)
     tokenizer = choose_tokenizer(
         setup.config, None if setup.model_path is None else Path(setup.model_path)
