@@ -54,8 +54,9 @@ class Endpoint:
         """It refused a request of this size since its last news: larger ones need not try."""
         self._gateway = gateway
         self._sent: dict[int, _Sent] = {}
-        self._num_ended = 0
-        self._ended_blocks = 0.0
+        # sums, for there may be thousands of requests; they are made anew with each state
+        self._num_pending, self._pending_blocks, self._pending_tokens = 0, 0.0, 0.0
+        self._num_ended, self._ended_blocks = 0, 0.0
         self._figures: Figures | None = None
 
     @property
@@ -66,11 +67,10 @@ class Endpoint:
     @property
     def own_load(self) -> OwnLoad:
         """What the state does not include."""
-        pending = [one for one in self._sent.values() if not one.is_included]
         return OwnLoad(
-            num_requests=len(pending),
-            num_blocks=sum(one.num_blocks for one in pending),
-            num_prompt_tokens=sum(one.num_prompt_tokens for one in pending),
+            num_requests=self._num_pending,
+            num_blocks=self._pending_blocks,
+            num_prompt_tokens=self._pending_tokens,
             num_ended_requests=self._num_ended,
             num_ended_blocks=self._ended_blocks,
         )
@@ -89,8 +89,11 @@ class Endpoint:
         self.state = state
         self.beat(now)
         highest = state.gateways.get(self._gateway, 0)
+        self._num_pending, self._pending_blocks, self._pending_tokens = 0, 0.0, 0.0
         for counter, sent in self._sent.items():
             sent.is_included = counter <= highest
+            if not sent.is_included:
+                self._count(sent, 1)
         self._num_ended, self._ended_blocks = 0, 0.0
         self._figures = None
 
@@ -106,7 +109,8 @@ class Endpoint:
 
     def send(self, counter: int, num_blocks: float, num_prompt_tokens: float) -> None:
         """Count a request that goes there now."""
-        self._sent[counter] = _Sent(num_blocks, num_prompt_tokens)
+        sent = self._sent[counter] = _Sent(num_blocks, num_prompt_tokens)
+        self._count(sent, 1)
         self._figures = None
 
     def end(self, counter: int) -> None:
@@ -115,6 +119,8 @@ class Endpoint:
         if sent.is_included:
             self._num_ended += 1
             self._ended_blocks += sent.num_blocks
+        else:
+            self._count(sent, -1)
         self._figures = None
 
     def refuse(self, num_blocks: float) -> None:
@@ -149,3 +155,8 @@ class Endpoint:
         """Return by what its predicted time is multiplied: above 1 while it starts slowly."""
         begun = (now - self.ready_since) / SLOW_START_SECONDS
         return 1.0 + _SLOW_START_PENALTY * (1.0 - begun) if begun < 1.0 else 1.0
+
+    def _count(self, sent: _Sent, times: int) -> None:
+        self._num_pending += times
+        self._pending_blocks += times * sent.num_blocks
+        self._pending_tokens += times * sent.num_prompt_tokens

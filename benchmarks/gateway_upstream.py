@@ -1,0 +1,126 @@
+"""An engine that costs next to nothing, for measuring what is in front of it.
+
+`python -m benchmarks.gateway_upstream PORT`: short answers at once; streams of as many chunks as
+`max_tokens` says, 20 a second. Its state says that it has room for anything.
+"""
+
+import asyncio
+import re
+import sys
+
+import msgspec
+import uvloop
+
+from quire_engine.profiles.step_time import constant_step_time
+from quire_engine.protocol.messages import BlockCounts, Thresholds
+from quire_engine.protocol.state import EngineState, Heartbeat, PrefixChunkLog, SequenceCounts
+
+CHUNK_SECONDS = 0.05
+_MUCH = 1 << 30
+_STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+_EVENT = b'data: {"id":"cmpl-1","choices":[{"index":0,"text":" word","finish_reason":null}]}\n\n'
+_BODY = b'{"id":"cmpl-1","choices":[{"index":0,"text":" word","finish_reason":"length"}]}'
+_SHORT = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(
+    _BODY
+)
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def state() -> EngineState:
+    return EngineState(
+        schema_version=1,
+        sequence=1,
+        age_seconds=0.0,
+        model_id="m",
+        config_hash="c",
+        is_ready=True,
+        is_draining=False,
+        tokens_per_block=16,
+        max_model_len=8192,
+        blocks=BlockCounts(total=_MUCH, held=1, free=_MUCH - 1, cached=0, reserved=1, queued=0),
+        num_overshoot_blocks=0,
+        sequences=SequenceCounts(running=1, waiting=0, slots=_MUCH),
+        pressure=None,
+        thresholds=Thresholds(
+            admission=0.95, background=0.8, max_queue_seconds=30.0, max_waiting_requests=1000
+        ),
+        output_lengths=None,
+        step_time=constant_step_time(0.01),
+        z=2.0,
+        gateways={},
+        prefix_chunks=PrefixChunkLog(first_number=0, next_number=0),
+        num_filled_tokens=16,
+        num_preemptions=0,
+        num_recomputed_tokens=0,
+        num_core_restarts=0,
+    )
+
+
+class Connection(asyncio.Protocol):
+    """Takes requests one after the other."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._received = b""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while (end := self._received.find(b"\r\n\r\n")) >= 0:
+            head = self._received[:end]
+            found = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+            size = end + 4 + (int(found[1]) if found else 0)
+            if len(self._received) < size:
+                return
+            body, self._received = self._received[end + 4 : size], self._received[size:]
+            self._answer(head, body)
+
+    def _answer(self, head: bytes, body: bytes) -> None:
+        if head.startswith(b"GET /state/stream"):
+            event = b"event: state\ndata: %b\n\n" % msgspec.json.encode(state())
+            self._transport.write(_STREAM_HEAD + chunk(event))
+            self._beat()
+        elif b'"stream":true' in body.replace(b" ", b""):
+            self._transport.write(_STREAM_HEAD)
+            found = re.search(rb'"max_tokens": *(\d+)', body)
+            self._stream(int(found[1]) if found else 1, self._loop.time())
+        else:
+            self._transport.write(_SHORT + _BODY)
+
+    def _beat(self) -> None:
+        event = b"event: heartbeat\ndata: %b\n\n" % msgspec.json.encode(
+            Heartbeat(sequence=1, age_seconds=0.0)
+        )
+        self._transport.write(chunk(event))
+        self._timer = self._loop.call_later(1.0, self._beat)
+
+    def _stream(self, num_left: int, at: float) -> None:
+        if num_left == 0:
+            self._transport.write(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+            return
+        self._transport.write(chunk(_EVENT))
+        at += CHUNK_SECONDS
+        self._timer = self._loop.call_at(at, self._stream, num_left - 1, at)
+
+
+async def serve(port: int) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Connection, "127.0.0.1", port, backlog=4096)
+    print(f"on 127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(int(sys.argv[1])))
