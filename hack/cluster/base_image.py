@@ -8,7 +8,7 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,13 +37,21 @@ class Builder:
         content = " ".join((SUITE, *PACKAGES, machine_architecture()))
         return f"localhost/base:{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
-    def build(self, name: str, context: Path, dockerfile: Path) -> Path:
+    def build(
+        self,
+        name: str,
+        context: Path,
+        dockerfile: Path,
+        arguments: Mapping[str, str] | None = None,
+    ) -> Path:
         """Build an image, or take the one that was built from the same files.
 
         Parameters
         ----------
         context
             Folder that the Dockerfile copies from; all of it counts.
+        arguments
+            Build arguments, besides BASE.
 
         Returns
         -------
@@ -59,7 +67,8 @@ class Builder:
             raise ClusterError(
                 f"images need programs. Debian and Ubuntu: apt-get install {' '.join(lacking)}"
             )
-        digest = _digest(context, dockerfile, f"{name} {self.base_name}")
+        given = [f"--build-arg={key}={value}" for key, value in (arguments or {}).items()]
+        digest = _digest(context, dockerfile, f"{name} {self.base_name} {given}")
         archive = self.folder / f"{name.rpartition('/')[2].replace(':', '-')}-{digest}.tar"
         with only_one(self.folder / "images.lock"):
             if archive.exists():
@@ -69,10 +78,12 @@ class Builder:
             mount = f"{_CERTIFICATES}:{_CERTIFICATES}:ro"
             self._buildah(
                 "build",
+                "--layers",  # of which those before a changed file are taken as they are
                 "--isolation=chroot",
                 "--network=host",
                 f"--volume={mount}",
                 f"--build-arg=BASE={self.base_name}",
+                *given,
                 f"--file={dockerfile}",
                 f"--tag={name}",
                 str(context),

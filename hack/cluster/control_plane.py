@@ -13,6 +13,9 @@ from hack.cluster.processes import Launcher
 
 SERVICE_RANGE = "10.96.0.0/16"
 API_SERVICE = "10.96.0.1"
+AUDIT_POLICY = "audit-policy.json"
+"""In a cluster's folder before it is made: which requests its API server is to log."""
+AUDIT_LOG = "audit.log"
 _LEASE_GRACE_SECONDS = 12
 _EVICTION_SECONDS = 5
 
@@ -104,7 +107,10 @@ class ControlPlane:
         )
         accounts = self.authority.service_accounts
         reconciler = "none" if self.address == "127.0.0.1" else "lease"
+        policy = self.folder / AUDIT_POLICY
+        audit = (f"--audit-policy-file={policy}", f"--audit-log-path={self.folder / AUDIT_LOG}")
         return (
+            *(audit if policy.exists() else ()),
             f"--etcd-servers=http://127.0.0.1:{self.ports.etcd}",
             f"--bind-address={'127.0.0.1' if reconciler == 'none' else '0.0.0.0'}",
             f"--advertise-address={self.address}",

@@ -76,11 +76,12 @@ class _Operator:
             now=lambda: datetime.now(UTC),
             may_see_nodes=may_see_nodes,
         )
+        self._identity = f"{socket.gethostname()}_{os.getpid()}"
         self._leader = Leader(
             api,
             namespace=settings.operator_namespace,
             name=settings.lease,
-            identity=f"{socket.gethostname()}_{os.getpid()}",
+            identity=self._identity,
             lease_seconds=settings.lease_seconds,
             clock=time.monotonic,
         )
@@ -124,6 +125,8 @@ class _Operator:
         await self._wait_until_installed()
         namespaces = self._settings.watched_namespaces
         await kopf.operator(
+            # kopf would take the user's name, and a container's user has none
+            identity=self._identity,  # type: ignore[arg-type]
             registry=self._watching.registry(),
             settings=self._watching.settings(),
             standalone=True,

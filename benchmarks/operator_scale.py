@@ -1,0 +1,302 @@
+"""The operator with hundreds of services, on a real API server with kwok's nodes.
+
+`python -m benchmarks.operator_scale [--services 500] [--json FILE]` makes the services before a
+fresh operator starts, and measures how long it takes until each has its Deployment and status, and
+until each is Ready; what the operator then costs in a quiet time, and what it writes (by the API
+server's audit log); and how long a changed spec takes to reach its Deployment.
+
+It runs in a network namespace of its own, where all addresses of kwok's pods are the machine
+itself: one responder there answers `/state` for every pod, with what a simulated engine said. Needs
+root.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import shutil
+import ssl
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from aiohttp import web
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.config import Size
+from hack.cluster.control_plane import AUDIT_LOG, AUDIT_POLICY
+from hack.cluster.folders import cluster_folder
+from hack.cluster.temporary import temporary_cluster
+from quire_operator.planner.engine_flags import thresholds
+from quire_operator.planner.names import ENGINE_PORT, MANAGER
+from quire_operator.resource.reading import read
+from tests.api.servers import SIMULATED, RunningServer
+from tests.cluster.operators import SYSTEM, RunningOperator, install
+from tests.cluster.services import Body, service
+
+_INSIDE = "QUIRE_BENCHMARK_NAMESPACE"
+_POD_ADDRESSES = "10.0.0.0/8"
+_PODS_PER_NODE = 100
+_QIS = "/apis/serving.quire.dev/v1alpha1/inferenceservices"
+_DEPLOYMENTS = "/apis/apps/v1/deployments"
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--services", type=int, default=500)
+    parser.add_argument("--changes", type=int, default=200)
+    parser.add_argument("--quiet-seconds", type=float, default=120)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    if _INSIDE not in os.environ:
+        _enter_namespace()
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    subprocess.run(["ip", "route", "add", "local", _POD_ADDRESSES, "dev", "lo"], check=True)
+    result = measure(arguments.services, arguments.changes, arguments.quiet_seconds)
+    print(json.dumps(result, indent=1))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def _enter_namespace() -> None:
+    os.environ[_INSIDE] = "1"
+    unshare = shutil.which("unshare") or "unshare"
+    os.execv(unshare, [unshare, "--net", "--", sys.executable, *sys.orig_argv[1:]])
+
+
+def measure(num_services: int, num_changes: int, quiet_seconds: float) -> dict[str, Any]:
+    """All figures."""
+    name = f"bench-{os.getpid()}"
+    folder = cluster_folder("state") / name
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / AUDIT_POLICY).write_text(json.dumps(_audit_policy()))
+    nodes = -(-num_services // _PODS_PER_NODE)
+    with _responder() as num_asked, temporary_cluster(name, Size.KWOK, nodes) as cluster:
+        kubeconfig = install(cluster)
+        objects = [_service(index) for index in range(num_services)]
+        for start in range(0, num_services, 50):
+            cluster.api.apply(*objects[start : start + 50])
+        began = time.monotonic()
+        flags = ("--log-format=text", "--resync-seconds=300")
+        log = cluster.folder / "logs" / "operator.log"
+        with RunningOperator(kubeconfig, log, *flags) as operator, _client(cluster) as client:
+            pid = operator.process.pid
+            reconciled = _wait(began, lambda: _num_said(client) == num_services)
+            startup_cpu = _cpu_seconds(pid)
+            ready = _wait(began, lambda: _num_ready(client) == num_services)
+            _wait_until_quiet(cluster)
+            quiet = _measure_quiet(cluster, pid, quiet_seconds, num_asked)
+            changes = _measure_changes(cluster, client, num_changes)
+            return {
+                "services": num_services,
+                "machine": f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}",
+                "load_average": os.getloadavg(),
+                "seconds_until_reconciled": round(reconciled, 2),
+                "operator_cpu_seconds_until_reconciled": round(startup_cpu, 2),
+                "seconds_until_all_ready": round(ready, 2),
+                **quiet,
+                "spec_to_deployment_seconds": changes,
+                "peak_memory_mib": _memory_mib(pid, "VmHWM"),
+            }
+
+
+def _service(index: int) -> Body:
+    tolerations = [{"operator": "Exists"}]
+    accelerators = [{"name": "cpu", "pod": {"tolerations": tolerations}}]
+    external = {"mode": "External"}
+    return service(f"chat-{index:04}", accelerators=accelerators, replicas=1, scaling=external)
+
+
+def _audit_policy() -> Body:
+    writes = ["create", "update", "patch", "delete", "deletecollection"]
+    user = f"system:serviceaccount:{SYSTEM}:{MANAGER}"
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "users": [user], "verbs": writes}, {"level": "None"}],
+    }
+
+
+@contextmanager
+def _responder() -> Iterator[Counter[str]]:
+    """Answers for all engines; counts what it is asked."""
+    asked: Counter[str] = Counter()
+    with RunningServer(*SIMULATED) as engine:
+        state = httpx.get(f"{engine.url}/state").json()
+    state["thresholds"] = json.loads(_limits())
+    body = json.dumps(state).encode()
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        asked[f"{request.method} {request.path}"] += 1
+        return web.Response(body=body, content_type="application/json")
+
+    loop = asyncio.new_event_loop()
+
+    async def start() -> web.ServerRunner:
+        runner = web.ServerRunner(web.Server(answer))
+        await runner.setup()
+        await web.TCPSite(runner, "0.0.0.0", ENGINE_PORT).start()
+        return runner
+
+    runner = loop.run_until_complete(start())
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+
+def _limits() -> bytes:
+    return msgspec.json.encode(thresholds(read(_service(0))))
+
+
+def _client(cluster: Cluster) -> httpx.Client:
+    pair = cluster.authority.issue("quire-admin", "quire-admin", group="system:masters")
+    context = ssl.create_default_context(cafile=str(cluster.authority.own.certificate))
+    context.load_cert_chain(pair.certificate, pair.key)
+    server = f"https://127.0.0.1:{cluster.config.ports.api}"
+    return httpx.Client(base_url=server, verify=context, timeout=60)
+
+
+def _items(client: httpx.Client) -> list[Body]:
+    found: list[Body] = client.get(_QIS).raise_for_status().json()["items"]
+    return found
+
+
+def _num_said(client: httpx.Client) -> int:
+    """Services whose Deployment was made and whose status tells of the newest spec."""
+    return sum("observedGeneration" in one.get("status", {}) for one in _items(client))
+
+
+def _num_ready(client: httpx.Client) -> int:
+    return sum(
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for one in _items(client)
+        for condition in one.get("status", {}).get("conditions", ())
+    )
+
+
+def _wait(began: float, condition: Callable[[], bool], most_seconds: float = 600) -> float:
+    while not condition():
+        if time.monotonic() > began + most_seconds:
+            raise SystemExit(f"not so after {most_seconds} s")
+        time.sleep(0.25)
+    return time.monotonic() - began
+
+
+def _writes(cluster: Cluster) -> Counter[str]:
+    """What the operator has written so far: verbs and resources."""
+    found: Counter[str] = Counter()
+    for line in (cluster.folder / AUDIT_LOG).read_text().splitlines():
+        entry = json.loads(line)
+        place = entry.get("objectRef", {})
+        part = f"/{place['subresource']}" if "subresource" in place else ""
+        found[f"{entry['verb']} {place.get('resource')}{part}"] += 1
+    return found
+
+
+def _without_leases(writes: Counter[str]) -> int:
+    return sum(number for what, number in writes.items() if not what.endswith(" leases"))
+
+
+def _wait_until_quiet(cluster: Cluster, rest_seconds: float = 20) -> None:
+    """Until nothing but Leases was written for a while."""
+    before, since = -1, time.monotonic()
+    while time.monotonic() - since < rest_seconds:
+        if (now := _without_leases(_writes(cluster))) != before:
+            before, since = now, time.monotonic()
+        time.sleep(1)
+
+
+def _measure_quiet(
+    cluster: Cluster, pid: int, seconds: float, num_asked: Counter[str]
+) -> dict[str, Any]:
+    """What it costs while nothing happens but polls of engines."""
+    cpu, writes, asked = _cpu_seconds(pid), _writes(cluster), num_asked.total()
+    began = time.monotonic()
+    time.sleep(seconds)
+    passed = time.monotonic() - began
+    return {
+        "quiet_seconds": round(passed, 1),
+        "quiet_cpu_percent_of_a_core": round(100 * (_cpu_seconds(pid) - cpu) / passed, 2),
+        "quiet_memory_mib": _memory_mib(pid, "VmRSS"),
+        "quiet_polls_per_second": round((num_asked.total() - asked) / passed, 1),
+        "quiet_writes": dict(_writes(cluster) - writes),
+        "writes_until_quiet": dict(writes),
+    }
+
+
+def _measure_changes(cluster: Cluster, client: httpx.Client, number: int) -> dict[str, float]:
+    """From the API server's answer to a changed spec to the Deployment's change, by its watch."""
+    version = client.get(_DEPLOYMENTS).json()["metadata"]["resourceVersion"]
+    seen: dict[tuple[str, int], float] = {}
+    arrived = threading.Condition()
+
+    def watch() -> None:
+        query = {"watch": "true", "resourceVersion": version}
+        with (
+            contextlib.suppress(httpx.TransportError),  # the cluster's end
+            _client(cluster) as own,
+            own.stream("GET", _DEPLOYMENTS, params=query) as stream,
+        ):
+            for line in stream.iter_lines():
+                body = json.loads(line)["object"]
+                with arrived:
+                    key = (body["metadata"]["name"], body["spec"]["replicas"])
+                    seen.setdefault(key, time.monotonic())
+                    arrived.notify_all()
+
+    threading.Thread(target=watch, daemon=True).start()
+    services = [one["metadata"]["name"] for one in _items(client)]
+    took = []
+    for index in range(number):
+        name, replicas = services[index % len(services)], 2 + index // len(services)
+        path = _QIS.replace("inferenceservices", f"namespaces/default/inferenceservices/{name}")
+        patch = json.dumps({"spec": {"replicas": replicas}})
+        kind = {"content-type": "application/merge-patch+json"}
+        client.patch(path, content=patch, headers=kind).raise_for_status()
+        began = time.monotonic()
+        key = (f"{name}-cpu", replicas)
+        with arrived:
+            if not arrived.wait_for(lambda key=key: key in seen, timeout=60):  # type: ignore[misc]
+                raise SystemExit(f"{name} was not changed within a minute")
+        took.append(max(seen[key] - began, 0.0))
+    took.sort()
+    return {
+        "changes": number,
+        "p50": round(statistics.median(took), 4),
+        "p99": round(took[min(int(0.99 * number), number - 1)], 4),
+        "most": round(took[-1], 4),
+    }
+
+
+def _cpu_seconds(pid: int) -> float:
+    parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(parts[11]) + int(parts[12])) / _TICKS_PER_SECOND
+
+
+def _memory_mib(pid: int, field: str) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return round(int(line.split()[1]) / 1024, 1)
+    raise SystemExit(f"/proc tells nothing of {field}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""quire's own images, built from images/*/Dockerfile as a user would, without Docker."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hack.cluster.base_image import default_builder
+from hack.cluster.catalogue import PROJECT
+from hack.cluster.requirements import IMAGE_PROGRAMS, install, missing_packages
+
+ENGINE = "localhost/quire-engine:test"
+"""Without torch: for simulated engines, and for those whose pods bring torch from a volume."""
+OPERATOR = "localhost/quire-operator:test"
+_FILES = ("pyproject.toml", "uv.lock", "README.md", "LICENSE")
+_FOLDERS = ("engine", "gateway", "kernels", "local", "operator")
+_NO_TORCH = {"EXPORT": "--prune torch --prune triton"}
+
+
+def engine_archive() -> Path:
+    """The engine's image, in an archive as `docker save` writes it.
+
+    Raises
+    ------
+    ClusterError
+        It cannot be built: with the last lines of what was said.
+    """
+    return _build(ENGINE, "engine", _NO_TORCH)
+
+
+def operator_archive() -> Path:
+    """The operator's image.
+
+    Raises
+    ------
+    ClusterError
+        It cannot be built: with the last lines of what was said.
+    """
+    return _build(OPERATOR, "operator", {})
+
+
+def _build(name: str, role: str, arguments: dict[str, str]) -> Path:
+    """With a context of what .dockerignore lets through: it counts for whether to build anew."""
+    install(missing_packages(IMAGE_PROGRAMS))
+    with tempfile.TemporaryDirectory() as folder:
+        for file in _FILES:
+            shutil.copy(PROJECT / file, folder)
+        for tree in _FOLDERS:
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(PROJECT / tree, Path(folder) / tree, ignore=ignored)
+        dockerfile = PROJECT / "images" / role / "Dockerfile"
+        return default_builder().build(name, Path(folder), dockerfile, arguments)
