@@ -90,6 +90,14 @@ test-gpu: sync-dev ## Run the tests that need a CUDA device
 	@$(BIN)/python -m hack.gpu
 	@$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
 
+.PHONY: bench-gpu
+bench-gpu: sync-dev ## Measure kernels and engine on a CUDA device, into benchmarks/gpu/results
+	@$(BIN)/python -m hack.gpu
+	@$(BIN)/python -m benchmarks.gpu.attention --json benchmarks/gpu/results/attention.json
+	@$(BIN)/python -m benchmarks.gpu.operations --json benchmarks/gpu/results/operations.json
+	@for shape in llama3-8b qwen3-0.6b; do $(BIN)/python -m benchmarks.gpu.engine --shape $$shape \
+		--json benchmarks/gpu/results/engine.json || exit 1; done
+
 .PHONY: fuzz
 fuzz: sync-dev ## Fuzz a live server over its own OpenAPI document: 5,000 cases and more
 	@QUIRE_FUZZ_EXAMPLES=400 $(BIN)/python -m pytest -s tests/api/test_fuzzing.py $(ARGS)

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from hack.generated import write_or_check
+from hack.gpu_figures import README, render_readme
 from hack.metrics_page import metrics_page
 from quire_engine.config.markdown import reference_page
 from quire_operator.resource import markdown as resource
@@ -12,6 +13,7 @@ PAGES = {
     Path("docs/reference/configuration.md"): reference_page,
     Path("docs/reference/inference-service.md"): resource.reference_page,
     Path("docs/reference/metrics.md"): metrics_page,
+    README: render_readme,
 }
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +27,7 @@ from quire_kernels.ops.attention import paged_attention
 
 def attend(x: Inputs, *, fresh: bool) -> None:
     """One call of the operation on one rotation."""
-    extra = {"k_new": x.k_new, "v_new": x.v_new} if fresh else {}
+    extra: dict[str, Any] = {"k_new": x.k_new, "v_new": x.v_new} if fresh else {}
     paged_attention(x.q, x.key_cache, x.value_cache, x.batch, OPTIONS, out=x.out, **extra)
 
 

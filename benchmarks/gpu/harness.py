@@ -105,6 +105,7 @@ class Results:
     path: Path | None
     head: dict[str, Any]
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Cases that were measured before and are not again stay in the file."""
 
     def add(self, key: str, row: dict[str, Any]) -> None:
         """Record one case and write the file."""
@@ -112,5 +113,11 @@ class Results:
         print(key, json.dumps(row)[:600], flush=True)
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            whole = {**self.head, "results": self.cases}
+            whole = {**self.head, "results": {**self._kept(), **self.cases}}
             self.path.write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
+
+    def _kept(self) -> dict[str, dict[str, Any]]:
+        if self.path is None or not self.path.exists():
+            return {}
+        found: dict[str, dict[str, Any]] = json.loads(self.path.read_text("utf-8"))["results"]
+        return found

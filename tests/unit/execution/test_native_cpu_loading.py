@@ -178,6 +178,8 @@ def test_a_model_without_kernels_is_left_to_torch(
     assert "the head size 12 is no multiple of 8" in caplog.text
     with pytest.raises(ConfigError, match="dtype bfloat16 needs the CPU kernels"):
         loaded(folder, "bfloat16")
+    with pytest.raises(ConfigError, match="batch_invariant needs the CPU kernels"):
+        loaded(folder, "auto", batch_invariant=True)
 
 
 SCRIPT = """
@@ -212,12 +214,11 @@ def test_without_a_compiler_torch_computes_and_says_why_once(
     assert done.stderr.count("no CPU kernels, torch computes instead") == 1
 
 
-def loaded(path: Path, dtype: DType) -> CpuExecutor:
+def loaded(path: Path, dtype: DType, *, batch_invariant: bool = False) -> CpuExecutor:
     threads = torch.get_num_threads()
     config = replace(configure(), model=ModelConfig(dtype=dtype))
-    executor = create_executor(
-        replace(config, executor=replace(config.executor, device="cpu")), path
-    )
+    chosen = replace(config.executor, device="cpu", batch_invariant=batch_invariant)
+    executor = create_executor(replace(config, executor=chosen), path)
     assert isinstance(executor, CpuExecutor)
     executor.load(silent)
     torch.set_num_threads(threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ MIXED = ([1, 1, 37, 5], [40, 1, 37, 83])
 
 def relative_error(case: PagedCase, options: AttentionOptions, *, fresh: bool = False) -> float:
     out = torch.full_like(case.q, NAN)
-    extra = {"k_new": case.k_new, "v_new": case.v_new} if fresh else {}
+    extra: dict[str, Any] = {"k_new": case.k_new, "v_new": case.v_new} if fresh else {}
     paged_attention(case.q, case.key_cache, case.value_cache, case.batch, options, out=out, **extra)
     expected = paged_attention_reference(
         case.q, case.key_cache, case.value_cache, case.batch, options
@@ -107,7 +108,8 @@ def test_more_decodes_than_a_tile_has_tokens_leave_the_prefills_whole() -> None:
 
 
 def attend(case: PagedCase, **changes: torch.Tensor) -> None:
-    tensors = {"q": case.q, "key_cache": case.key_cache, "value_cache": case.value_cache, **changes}
+    caches = {"key_cache": case.key_cache, "value_cache": case.value_cache}
+    tensors: dict[str, Any] = {"q": case.q, **caches, **changes}
     paged_attention(**tensors, batch=case.batch, options=AttentionOptions(0.1))
 
 

@@ -6,6 +6,7 @@ are gate and up: one product instead of three or two.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from quire_engine.models.config import ModelSpec
 from quire_engine.models.loading.base import WeightSource
 
 ReportProgress = Callable[[float], None]
+NUM_READERS = 8
+"""Threads that read a model's layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class FileWeights(Weights):
         return self._origin.spec
 
     def load(self, platform: Platform, progress: ReportProgress) -> DecoderWeights:
-        """Read one tensor after the other straight into its place in the fused matrices."""
+        """Read each tensor straight into its place in the fused matrices, several at a time."""
         spec = self.open()
         source = self._origin
         if isinstance(source, Path):
@@ -92,10 +95,7 @@ class FileWeights(Weights):
         head = embedding
         if source.find("lm_head.weight") is not None or not spec.ties_embeddings:
             head = reader.stack(["lm_head.weight"], [vocabulary])
-        layers = []
-        for index in range(spec.num_layers):
-            layers.append(_load_layer(reader, spec, f"model.layers.{index}."))
-            progress((index + 1) / spec.num_layers)
+        layers = _load_layers(reader, spec, platform, progress)
         factors = None
         if source.find("rope_freqs.weight") is not None:
             factors = source.tensor("rope_freqs.weight", (spec.head_dim // 2,))
@@ -175,6 +175,26 @@ class _Reader:
             whole[first : first + shape[0]] = values.to(self._platform.dtype)
             first += shape[0]
         return whole
+
+
+def _load_layers(
+    reader: _Reader, spec: ModelSpec, platform: Platform, progress: ReportProgress
+) -> list[LayerWeights]:
+    """Read layers side by side: one thread alone is slower than the device."""
+
+    def load(index: int) -> LayerWeights:
+        with platform.on_stream():
+            return _load_layer(reader, spec, f"model.layers.{index}.")
+
+    layers: list[LayerWeights] = []
+    pool = ThreadPoolExecutor(NUM_READERS)
+    try:
+        for layer in pool.map(load, range(spec.num_layers)):
+            layers.append(layer)
+            progress(len(layers) / spec.num_layers)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return layers
 
 
 def _load_layer(reader: _Reader, spec: ModelSpec, prefix: str) -> LayerWeights:
