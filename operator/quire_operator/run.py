@@ -232,7 +232,7 @@ class _Operator:
                 await self._ask(key)
                 await asyncio.sleep(pause)
             self._metrics.queue_length.set(len(self._queue))
-            self._engines.keep_only(set(self._store.keys(PODS.kind)))
+            self._engines.keep_only(set(keys), set(self._store.keys(PODS.kind)))
             if not keys:
                 await asyncio.sleep(self._settings.poll_seconds)
 
@@ -245,8 +245,7 @@ class _Operator:
         except InvalidResourceError:
             return
         pods = tuple(map(pod_from, self._store.parts(PODS.kind, key)))
-        if any(pod.is_ready for pod in pods):
-            await self._engines.ask(service, pods)
+        if any(pod.is_ready for pod in pods) and await self._engines.ask(service, pods):
             self._queue.add(key)
 
 

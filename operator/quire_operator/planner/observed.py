@@ -81,6 +81,19 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Engine:
+    """What an engine says of itself, as far as plans go: while this is equal, so is the plan."""
+
+    revision: str
+    """Commit of its model; empty where the source has none."""
+    num_blocks: int
+    num_held: int
+    num_reserved: int
+    is_refusing: bool
+    """Whether its pressure leaves no room for interactive requests."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Observed:
     """All that a plan is made from, besides the time and the operator's settings."""
 
@@ -90,7 +103,7 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     nodes: tuple[Node, ...] | None = None
     """None where nodes may not be read (an operator of one namespace)."""
-    engines: Mapping[str, EngineState] = field(default_factory=dict)
+    engines: Mapping[str, Engine] = field(default_factory=dict)
     """Newest states by pod, only those heard of lately."""
     missing_secrets: tuple[str, ...] = ()
     """Secrets that the spec names and that there are not."""
@@ -100,6 +113,17 @@ class Observed:
     """What internal tokens are made from."""
     name_owner: str | None = None
     """Namespace/name of the older service that has the same host and model name, if any."""
+
+
+def engine_from(state: EngineState) -> Engine:
+    """An engine from its state."""
+    return Engine(
+        revision=state.model_revision or "",
+        num_blocks=state.blocks.total,
+        num_held=state.blocks.held,
+        num_reserved=state.blocks.reserved,
+        is_refusing=state.pressure is not None and state.pressure.value >= 1,
+    )
 
 
 def pod_from(body: Mapping[str, Any]) -> Pod:

@@ -2,13 +2,12 @@
 
 from datetime import datetime
 
-from quire_engine.protocol.state import EngineState
 from quire_operator.planner.conditions import conditions, stamp
 from quire_operator.planner.findings import Findings
 from quire_operator.planner.memory import Misfit
 from quire_operator.planner.names import engine_selector
 from quire_operator.planner.network import url_of
-from quire_operator.planner.observed import Observed
+from quire_operator.planner.observed import Engine, Observed
 from quire_operator.planner.placement import Placement, price_of
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.resource.status import (
@@ -61,26 +60,25 @@ def _accelerators(observed: Observed, placement: Placement) -> tuple[Accelerator
                 desired=desired,
                 scheduled=sum(pod.is_scheduled for pod in pods),
                 ready=sum(pod.is_ready for pod in pods),
-                blocks_held_percent=_percent(engines, "held"),
-                blocks_reserved_percent=_percent(engines, "reserved"),
+                blocks_held_percent=_percent(engines, [one.num_held for one in engines]),
+                blocks_reserved_percent=_percent(engines, [one.num_reserved for one in engines]),
                 short_since=stamp(since) if since else None,
             )
         )
     return tuple(found)
 
 
-def _percent(engines: list[EngineState], what: str) -> int | None:
+def _percent(engines: list[Engine], parts: list[int]) -> int | None:
     """Of all engines' blocks, rounded to 5 %: finer figures belong to metrics."""
-    total = sum(engine.blocks.total for engine in engines)
+    total = sum(one.num_blocks for one in engines)
     if total == 0:
         return None
-    part: int = sum(getattr(engine.blocks, what) for engine in engines)
-    share = 100 * part / total
+    share = 100 * sum(parts) / total
     return round(share / _STEP_PERCENT) * _STEP_PERCENT
 
 
 def _revision(observed: Observed) -> str:
-    found = (engine.model_revision for engine in observed.engines.values())
+    found = (engine.revision for engine in observed.engines.values())
     return next((revision for revision in found if revision), "")
 
 
@@ -101,11 +99,10 @@ def _admission_state(observed: Observed, findings: Findings) -> AdmissionState:
         return "Suspended"
     if findings.num_ready == 0:
         return "NoReplicas"
-    reports = [one.pressure for one in observed.engines.values() if one.pressure]
-    if reports and min(report.value for report in reports) >= 1:
+    engines = observed.engines.values()
+    if engines and all(one.is_refusing for one in engines):
         return "Refusing"
     background = observed.service.spec.memory_pressure.background / 100
-    blocks = [one.blocks for one in observed.engines.values()]
-    if blocks and all(one.reserved >= background * one.total for one in blocks):
+    if engines and all(one.num_reserved >= background * one.num_blocks for one in engines):
         return "BackgroundRefused"
     return "Open"

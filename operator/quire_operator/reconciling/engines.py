@@ -17,7 +17,7 @@ from quire_engine.protocol.state import SCHEMA_VERSION, EngineState
 from quire_operator.cluster.store import Key
 from quire_operator.planner.engine_flags import thresholds
 from quire_operator.planner.names import ENGINE_PORT
-from quire_operator.planner.observed import Pod
+from quire_operator.planner.observed import Engine, Pod, engine_from
 from quire_operator.resource.reading import InferenceService
 
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0, connect=2.0)
@@ -28,7 +28,7 @@ _FRESH_POLLS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class _Heard:
-    state: EngineState
+    engine: Engine
     at: float
     """Monotonic."""
 
@@ -49,6 +49,8 @@ class Engines:
         self._fresh_seconds = _FRESH_POLLS * poll_seconds
         self._clock = clock
         self._heard: dict[Key, _Heard] = {}
+        self._told: dict[Key, dict[str, Engine]] = {}
+        """By service, its engines as of the last time they were asked."""
         self._session: aiohttp.ClientSession | None = None
         self._gate = asyncio.Semaphore(_MOST_AT_A_TIME)
 
@@ -57,22 +59,32 @@ class Engines:
         if self._session is not None:
             await self._session.close()
 
-    def states(self, service: InferenceService, pods: tuple[Pod, ...]) -> dict[str, EngineState]:
-        """States by pod, those that are fresh."""
+    def heard(self, service: InferenceService, pods: tuple[Pod, ...]) -> dict[str, Engine]:
+        """Engines by pod, those heard of lately."""
         oldest = self._clock() - self._fresh_seconds
         found = {pod.name: self._heard.get((service.namespace, pod.name)) for pod in pods}
-        return {name: one.state for name, one in found.items() if one and one.at >= oldest}
+        return {name: one.engine for name, one in found.items() if one and one.at >= oldest}
 
-    def keep_only(self, pods: set[Key]) -> None:
-        """Forget engines that are gone."""
+    def keep_only(self, services: set[Key], pods: set[Key]) -> None:
+        """Forget services and engines that are gone."""
         for key in self._heard.keys() - pods:
             del self._heard[key]
+        for key in self._told.keys() - services:
+            del self._told[key]
 
-    async def ask(self, service: InferenceService, pods: tuple[Pod, ...]) -> None:
-        """Ask a service's ready engines for their state, and tell them its limits."""
+    async def ask(self, service: InferenceService, pods: tuple[Pod, ...]) -> bool:
+        """Ask a service's ready engines for their state, and tell them its limits.
+
+        Returns whether they say anything new: quiet engines say the same for hours, and a plan
+        costs more than a question.
+        """
         limits = thresholds(service)
         ready = [pod for pod in pods if pod.is_ready and pod.address and not pod.is_ending]
         await asyncio.gather(*(self._ask(service, pod, limits) for pod in ready))
+        told = self.heard(service, pods)
+        is_new = self._told.get(service.key) != told
+        self._told[service.key] = told
+        return is_new
 
     async def _ask(self, service: InferenceService, pod: Pod, limits: Thresholds) -> None:
         """One that does not answer, or answers nonsense, is not heard: its state grows old."""
@@ -84,7 +96,7 @@ class Engines:
                 if state.schema_version != SCHEMA_VERSION:
                     return
                 key = (service.namespace, pod.name)
-                self._heard[key] = _Heard(state=state, at=self._clock())
+                self._heard[key] = _Heard(engine=engine_from(state), at=self._clock())
                 if state.thresholds is not None and state.thresholds != limits:
                     text = msgspec.json.encode(limits)
                     await self._request("PUT", pod, "/thresholds", headers, text)

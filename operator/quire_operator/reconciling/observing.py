@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from quire_engine.protocol.state import EngineState
 from quire_operator.cluster.kinds import DEPLOYMENTS, NODES, PODS, SERVICES
 from quire_operator.cluster.store import Key, Store, key_of
 from quire_operator.planner.names import ROLE_LABEL, SERVICE_LABEL
-from quire_operator.planner.observed import Observed, deployment_from, node_from, pod_from
+from quire_operator.planner.observed import Engine, Observed, deployment_from, node_from, pod_from
 from quire_operator.resource.reading import InferenceService
 
 
@@ -14,7 +13,7 @@ def observe(
     store: Store,
     service: InferenceService,
     *,
-    engines: Mapping[str, EngineState],
+    engines: Mapping[str, Engine],
     missing_secrets: tuple[str, ...],
     root_secret: bytes,
     may_see_nodes: bool,

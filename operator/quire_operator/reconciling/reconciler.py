@@ -129,8 +129,7 @@ class Reconciler:
             root_secret=self._root_secret(),
             may_see_nodes=self._may_see_nodes,
         )
-        states = self._engines.states(service, observed.pods)
-        return replace(observed, engines=states)
+        return replace(observed, engines=self._engines.heard(service, observed.pods))
 
     async def _missing_secrets(self, service: InferenceService) -> tuple[str, ...]:
         spec = service.spec

@@ -148,8 +148,9 @@ class Engine(Part, frozen=True, kw_only=True):
     """Type of weights and activations."""
     kv_cache_dtype: KvCacheDType = "auto"
     """Type of the KV cache."""
-    drain_seconds: Annotated[int, Meta(ge=1, le=7200)] = 300
-    """How long running requests may go on when an engine is taken away."""
+    drain_seconds: Annotated[int, Meta(ge=2, le=7200)] = 300
+    """How long running requests may go on when an engine is taken away. For the first 2 seconds it
+    still takes new ones, until nobody sends it any."""
     extra_args: Annotated[
         tuple[Argument, ...],
         Meta(max_length=32, extra_json_schema={"x-kubernetes-list-type": "atomic"}),

@@ -7,7 +7,7 @@ import pytest
 from msgspec import convert
 
 from quire_engine.protocol.state import EngineState
-from quire_operator.planner.observed import Observed, Pod, pod_from
+from quire_operator.planner.observed import Engine, Observed, Pod, engine_from, pod_from
 from quire_operator.planner.plan import Plan, plan
 from quire_operator.resource.status import CONDITION_TYPES
 from tests.unit.control.builders import CPU, H100, L4, NOW, SETTINGS, Cluster, external, service
@@ -180,10 +180,10 @@ def test_figures_are_rounded_so_that_they_are_rarely_written() -> None:
     assert said(cluster.plan(), "MetricsFresh")[:2] == ("False", "Stale")
 
 
-def engine(held: int) -> EngineState:
+def engine(held: int) -> Engine:
     blocks = {"total": 1000, "held": held, "free": 0, "cached": 0, "reserved": 300, "queued": 0}
     log = {"first_number": 0, "next_number": 0}
-    return convert(
+    state = convert(
         {
             "schema_version": 1,
             "sequence": 1,
@@ -212,3 +212,4 @@ def engine(held: int) -> EngineState:
         },
         EngineState,
     )
+    return engine_from(state)
