@@ -51,7 +51,7 @@ class RunningGateway(RunningServer):
         """One GET from the management port."""
         match = _MANAGEMENT.search("".join(self.output))
         assert match is not None
-        return httpx.get(match[1] + path, timeout=10)
+        return httpx.get(match[1] + path, timeout=60)
 
     def fleet(self, name: str = "chat") -> dict[str, Any]:
         """What it says of one service."""

@@ -78,7 +78,7 @@ class RunningServer:
 
     def get(self, path: str) -> httpx.Response:
         """One GET over a connection of its own."""
-        return httpx.get(self.url + path, timeout=10)
+        return httpx.get(self.url + path, timeout=60)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         """One POST of a JSON body over a connection of its own."""

@@ -206,13 +206,13 @@ def test_a_prompt_that_is_too_long_is_told_the_numbers(server: RunningServer) ->
 )
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_what_is_no_json_object_is_refused(server: RunningServer, path: str, body: bytes) -> None:
-    check_error(httpx.post(server.url + path, content=body), 400)
+    check_error(httpx.post(server.url + path, content=body, timeout=60), 400)
 
 
 def test_a_lone_surrogate_is_refused(server: RunningServer) -> None:
     body = json.dumps(completion(prompt="\ud83d")).encode()
 
-    check_error(httpx.post(server.url + COMPLETIONS, content=body), 400)
+    check_error(httpx.post(server.url + COMPLETIONS, content=body, timeout=60), 400)
 
 
 def test_unknown_fields_and_neutral_values_are_accepted(server: RunningServer) -> None:
@@ -316,8 +316,10 @@ def test_a_model_must_be_named(server: RunningServer, path: str) -> None:
 def test_a_large_body_is_refused_announced_or_not() -> None:
     with RunningServer(*SIMULATED, "--max-body-bytes", "1000") as small:
         body = json.dumps(completion(prompt="x" * 2000)).encode()
-        announced = httpx.post(small.url + COMPLETIONS, content=body)
-        chunked = httpx.post(small.url + COMPLETIONS, content=iter([body[:900], body[900:]]))
+        announced = httpx.post(small.url + COMPLETIONS, content=body, timeout=60)
+        chunked = httpx.post(
+            small.url + COMPLETIONS, content=iter([body[:900], body[900:]]), timeout=60
+        )
         fitting = small.post(COMPLETIONS, completion())
 
     check_error(announced, 413)

@@ -134,7 +134,7 @@ def test_a_body_that_came_by_half_before_the_signal_is_answered() -> None:
 def test_a_malformed_drain_is_refused_and_changes_nothing(
     steered: RunningServer, body: bytes
 ) -> None:
-    assert httpx.post(steered.url + "/drain", content=body).status_code == 400
+    assert httpx.post(steered.url + "/drain", content=body, timeout=60).status_code == 400
     assert steered.is_ready()
 
 

@@ -114,7 +114,7 @@ def test_bodies_pass_untouched_and_heads_say_what_the_gateway_says(
         "connection": "keep-alive, x-hop",
         "x-hop": "1",
     }
-    answer = httpx.post(gateway.url + COMPLETIONS, content=body, headers=sent)
+    answer = httpx.post(gateway.url + COMPLETIONS, content=body, headers=sent, timeout=60)
 
     assert answer.json() == {"from": "fake"}
     request = fake.requests[-1]
@@ -136,7 +136,7 @@ def test_bodies_pass_untouched_and_heads_say_what_the_gateway_says(
 def test_a_kept_connection_is_used_again_on_both_sides(
     gateway: RunningGateway, fake: FakeEngine
 ) -> None:
-    with httpx.Client() as http:
+    with httpx.Client(timeout=60) as http:
         http.post(gateway.url + COMPLETIONS, json=completion(model="fake"))
         num_connections = fake.num_connections
         for _ in range(20):
@@ -245,10 +245,10 @@ def test_keys_decide_who_may(gateway: RunningGateway, fake: FakeEngine) -> None:
     limited = ask("few")
     assert 1 <= int(limited.headers["retry-after"]) <= 60
 
-    models = httpx.get(gateway.url + "/v1/models", headers=bearer("all")).json()["data"]
+    models = gateway.get("/v1/models", headers=bearer("all")).json()["data"]
     assert {one["id"] for one in models} == {MODEL, "fake", "guarded"}
-    assert "guarded" not in httpx.get(gateway.url + "/v1/models").text
-    assert httpx.get(gateway.url + "/v1/models/guarded").status_code == 404
+    assert "guarded" not in gateway.get("/v1/models").text
+    assert gateway.get("/v1/models/guarded").status_code == 404
 
 
 @pytest.fixture

@@ -99,7 +99,8 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
                 for name, fake in made.items()
             ]
             path: Path = tmp_path_factory.mktemp("gateway") / "routing.json"
-            flags = ("--silence-seconds", "1", "--stale-seconds", "1")
+            # engines beat once a second
+            flags = ("--silence-seconds", "5", "--stale-seconds", "5")
             with RunningGateway(path, documents, *flags) as gateway:
                 yield Setup(gateway, engine, made)
 
@@ -205,7 +206,7 @@ async def _kill_under_load(gateway: RunningGateway, victim: RunningServer) -> li
 
     async def stream(client: httpx.AsyncClient) -> str:
         nonlocal begun
-        body = {"model": "llama3-8b", "prompt": "Once", "max_tokens": 150, "stream": True}
+        body = {"model": "llama3-8b", "prompt": "Once", "max_tokens": 600, "stream": True}
         pieces: list[str] = []
         async with client.stream("POST", gateway.url + "/v1/completions", json=body) as answer:
             assert answer.status_code == 200

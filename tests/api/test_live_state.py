@@ -116,8 +116,8 @@ def test_no_other_file_is_served(server: RunningServer, path: str) -> None:
 
 def test_a_file_that_the_browser_has_is_not_sent_again(server: RunningServer) -> None:
     url = server.url + "/page/app.js"
-    first = httpx.get(url)
-    again = httpx.get(url, headers={"if-none-match": first.headers["etag"]})
+    first = httpx.get(url, timeout=60)
+    again = httpx.get(url, headers={"if-none-match": first.headers["etag"]}, timeout=60)
 
     assert (again.status_code, again.content) == (304, b"")
     assert again.headers["etag"] == first.headers["etag"]

@@ -75,15 +75,15 @@ def test_probes_are_answered_while_the_model_loads(stalled_model: Path) -> None:
     process = start(str(stalled_model))
     try:
         url = wait_for_line(process, _LISTENING, [])[1]
-        assert httpx.get(f"{url}/healthz").status_code == 200
-        assert httpx.get(f"{url}/readyz").status_code == 503
-        assert httpx.get(f"{url}/readyz").json() == {"status": "loading"}
-        assert "<!doctype html>" in httpx.get(f"{url}/").text
+        assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200
+        assert httpx.get(f"{url}/readyz", timeout=60).status_code == 503
+        assert httpx.get(f"{url}/readyz", timeout=60).json() == {"status": "loading"}
+        assert "<!doctype html>" in httpx.get(f"{url}/", timeout=60).text
         with httpx.stream("GET", f"{url}/state/live") as live:
             first = next(live.iter_text())
         assert '"status":"loading"' in first
         assert '"view":null' in first
-        refused = httpx.post(f"{url}/v1/completions", json={})
+        refused = httpx.post(f"{url}/v1/completions", json={}, timeout=60)
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "not_ready"
         process.terminate()
