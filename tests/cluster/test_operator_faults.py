@@ -123,7 +123,7 @@ def test_errors_of_every_kind_delay_it_and_no_more(
 def test_a_leader_that_cannot_renew_ends_and_its_next_start_waits_for_the_api_server(
     api_cluster: Cluster, api: FaultyApi, log: Path, namespace: str
 ) -> None:
-    with RunningOperator(api.kubeconfig, log, *FLAGS, "--lease-seconds=2") as operator:
+    with RunningOperator(api.kubeconfig, log, *FLAGS, "--lease-seconds=5") as operator:
         wait_for_leader(operator)
         api.go_away()
         assert operator.process.wait(timeout=120) == 1
@@ -132,7 +132,7 @@ def test_a_leader_that_cannot_renew_ends_and_its_next_start_waits_for_the_api_se
 
     make(api_cluster, namespace, replicas=3)
     second = log.with_name("second.log")
-    later = RunningOperator(api.kubeconfig, second, *FLAGS, "--lease-seconds=2")
+    later = RunningOperator(api.kubeconfig, second, *FLAGS, "--lease-seconds=5")
     try:
         wait_until(lambda: "waiting for the API server" in second.read_text(), seconds=120)
         api.come_back()
@@ -144,7 +144,7 @@ def test_a_leader_that_cannot_renew_ends_and_its_next_start_waits_for_the_api_se
 def test_a_crd_that_is_taken_away_and_put_back_begins_a_new_life(
     api_cluster: Cluster, api: FaultyApi, log: Path, namespace: str
 ) -> None:
-    with RunningOperator(api.kubeconfig, log, *FLAGS, "--lease-seconds=2") as operator:
+    with RunningOperator(api.kubeconfig, log, *FLAGS, "--lease-seconds=5") as operator:
         wait_for_leader(operator)
         make(api_cluster, namespace)
         wait_for_status(api_cluster, namespace)
@@ -153,7 +153,7 @@ def test_a_crd_that_is_taken_away_and_put_back_begins_a_new_life(
         assert operator.process.wait(timeout=120) == 1
 
     second = log.with_name("second.log")
-    later = RunningOperator(api.kubeconfig, second, *FLAGS, "--lease-seconds=2")
+    later = RunningOperator(api.kubeconfig, second, *FLAGS, "--lease-seconds=5")
     try:
         wait_until(lambda: "`kubectl apply -f manifests/crds`" in second.read_text(), seconds=120)
         api_cluster.api.apply(crd())
