@@ -18,10 +18,12 @@ def test_what_stays_is_left_out_of_collections_and_garbage_is_not_kept() -> None
     lost.other = lost
     ghost = weakref.ref(lost)
     del lost
+    before = gc.get_threshold()
     try:
         freeze_startup_heap()
         assert ghost() is None
         assert not any(thing is kept for thing in gc.get_objects())
+        assert all(now > then for now, then in zip(gc.get_threshold(), before, strict=True))
         later = Node()
         later.other = later
         ghost = weakref.ref(later)
@@ -30,3 +32,4 @@ def test_what_stays_is_left_out_of_collections_and_garbage_is_not_kept() -> None
         assert ghost() is None, "garbage of later on is no longer found"
     finally:
         gc.unfreeze()
+        gc.set_threshold(*before)
