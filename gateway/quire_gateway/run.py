@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from quire_engine.protocol.internal_token import MIN_SECRET_BYTES
+from quire_engine.startup_heap import freeze_startup_heap
 from quire_gateway.errors import SettingsError
 from quire_gateway.http.client_connection import Application, ClientConnection
 from quire_gateway.routing.file_source import CHECK_SECONDS, FileSource
@@ -125,6 +126,7 @@ class _Process:
             self._management.answer, small, settings.management_host, settings.management_port
         )
         server = await _listen(self._gateway.answer, self._bounds, settings.host, settings.port)
+        freeze_startup_heap()
         print(
             f"ready: gateway on {_url_of(server)}/v1, management on {_url_of(management)}",
             flush=True,
@@ -197,7 +199,8 @@ async def _listen(
         )
     except OSError as error:
         raise SettingsError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another host or port"
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another by --host and"
+            " --port, or by --management-host and --management-port"
         ) from error
 
 

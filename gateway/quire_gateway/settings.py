@@ -35,7 +35,7 @@ class GatewaySettings:
     """Port of clients; 0 takes a free one."""
     management_host: str = "127.0.0.1"
     """Address of probes, metrics and the fleet."""
-    management_port: int = 8081
+    management_port: int = 8090
     """Port of /healthz, /readyz, /metrics and /fleet; 0 takes a free one. It asks for no key."""
     root_secret_file: str = ""
     """File with the secret that internal tokens are made of; default: none are sent, and engines

@@ -13,6 +13,7 @@ from typing import Any
 
 import kopf
 
+from quire_engine.startup_heap import freeze_startup_heap
 from quire_operator import root_secret, web
 from quire_operator.cluster.api import ClusterApi
 from quire_operator.cluster.kinds import PODS, SERVICES
@@ -168,6 +169,7 @@ class _Operator:
         await self._synchronize()
         await self._leader.win()
         self._metrics.is_leader.set(1)
+        freeze_startup_heap()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._end_when_lost(), name="lease")
             group.create_task(self._resync(), name="resync")

@@ -98,6 +98,8 @@ class FakeEngine:
         self.server: asyncio.Server
         self.is_silent = threading.Event()
         """Whether it hangs: its state does not beat any more."""
+        self.may_go_on = threading.Event()
+        """Set by tests for answers that wait for it."""
         self.url = ""
 
     async def open(self) -> None:

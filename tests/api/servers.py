@@ -76,9 +76,9 @@ class RunningServer:
         """The engine's own account."""
         return msgspec.json.decode(self.get("/state").content, type=EngineState)
 
-    def get(self, path: str) -> httpx.Response:
+    def get(self, path: str, **options: Any) -> httpx.Response:
         """One GET over a connection of its own."""
-        return httpx.get(self.url + path, timeout=60)
+        return httpx.get(self.url + path, timeout=60, **options)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         """One POST of a JSON body over a connection of its own."""

@@ -45,6 +45,13 @@ async def hang_in_mid_stream(request: FakeRequest) -> None:
     await hang(request)
 
 
+async def garbage_in_mid_stream(request: FakeRequest) -> None:
+    await request.send(STREAM_HEAD + chunk(EVENT))
+    # of what comes at once with garbage, nothing is passed on
+    await asyncio.to_thread(request.engine.may_go_on.wait, 60)
+    await request.send(b"no chunk\r\n")
+
+
 def refuses(status: str) -> Answer:
     head = f"HTTP/1.1 {status}\r\nretry-after: 7\r\ncontent-length: 2\r\n\r\n{{}}"
     return sends(head.encode())
@@ -65,10 +72,14 @@ BEFORE_THE_FIRST_BYTE: dict[str, Answer] = {
 AFTER_IT: dict[str, Answer] = {
     "closes-in-mid-stream": sends(STREAM_HEAD + chunk(EVENT)),
     "closes-in-mid-event": sends(STREAM_HEAD + chunk(EVENT) + chunk(b'data: {"n"')),
-    "garbage-in-mid-stream": sends(STREAM_HEAD + chunk(EVENT), b"no chunk\r\n"),
+    "garbage-in-mid-stream": garbage_in_mid_stream,
     "hangs-in-mid-stream": hang_in_mid_stream,
 }
 CUT = sends(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n" + b"x" * 10)
+
+
+def completion(name: str, **changes: object) -> dict[str, object]:
+    return {"model": name, "prompt": "Once", "max_tokens": 16} | changes
 
 
 @dataclass
@@ -78,9 +89,8 @@ class Setup:
     fakes: dict[str, FakeEngine] = field(default_factory=dict)
 
     def ask(self, name: str, **changes: object) -> httpx.Response:
-        body = {"model": name, "prompt": "Once", "max_tokens": 16} | changes
         wait_until(lambda: self.gateway.num_eligible(name) > 0)
-        return self.gateway.post("/v1/completions", body)
+        return self.gateway.post("/v1/completions", completion(name, **changes))
 
 
 @pytest.fixture(scope="module")
@@ -119,10 +129,16 @@ def test_what_fails_before_the_first_byte_is_answered_by_another_engine(
 
 @pytest.mark.parametrize("name", AFTER_IT)
 def test_a_stream_that_breaks_off_ends_with_an_error_event(setup: Setup, name: str) -> None:
-    answer = setup.ask(name, stream=True)
+    wait_until(lambda: setup.gateway.num_eligible(name) == 1)
+    url, body = setup.gateway.url + "/v1/completions", completion(name, stream=True)
+    text = ""
+    with httpx.stream("POST", url, json=body, timeout=60) as answer:
+        assert answer.status_code == 200
+        for piece in answer.iter_text():
+            text += piece
+            setup.fakes[name].may_go_on.set()
 
-    assert answer.status_code == 200
-    first, error, done, rest = answer.text.split("\n\n")
+    first, error, done, rest = text.split("\n\n")
     assert first + "\n\n" == EVENT.decode()
     assert "engine_lost" in error
     assert (done, rest) == ("data: [DONE]", "")

@@ -85,7 +85,7 @@ def measure_steps(
     if len(steps) < MIN_STEPS:
         raise CalibrationError(
             f"only {len(steps)} kinds of steps could be measured in {clock() - begin:.1f} s, and "
-            f"{MIN_STEPS} are needed: raise calibration_seconds"
+            f"{MIN_STEPS} are needed: the machine is slow or busy; raise calibration_seconds"
         )
     if not any(step.prefill_tokens for step in steps):
         raise CalibrationError("there was no time to measure prompts: raise calibration_seconds")

@@ -124,5 +124,5 @@ def _open_shelf(
 
 
 def _without(reason: str, seconds: float) -> Calibration:
-    _log.warning("step times could not be measured, and are learnt while serving: %s", reason)
+    _log.info("step times could not be measured, and are learnt while serving: %s", reason)
     return Calibration(CalibrationReport(status="failed", detail=reason, seconds=seconds))

@@ -13,6 +13,7 @@ from typing import Any
 import kopf
 
 from quire_operator.cluster.api import ClusterApi
+from quire_operator.cluster.kept_nowhere import NoDiffs, NoProgress
 from quire_operator.cluster.kinds import DEPLOYMENTS, MADE, NODES, PODS, SERVICES, Kind
 from quire_operator.cluster.store import Key, Store, key_of, service_of
 from quire_operator.errors import ApiError
@@ -59,6 +60,8 @@ class Watching:
         """How kopf is to behave."""
         settings = kopf.OperatorSettings()
         settings.posting.enabled = False
+        settings.persistence.diffbase_storage = NoDiffs()
+        settings.persistence.progress_storage = NoProgress()
         settings.scanning.disabled = True
         settings.networking.error_backoffs = _BACKOFFS
         settings.networking.connect_timeout = 3

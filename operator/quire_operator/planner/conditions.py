@@ -162,7 +162,7 @@ def _gpus_available(observed: Observed, placement: Placement, findings: Findings
     if findings.num_pods == 0 and findings.num_wanted > 0:
         return None, "NoPodsYet", "no pod was made yet"
     if not findings.waiting and not placement.short_since:
-        return True, "AllScheduled", "every replica has a node"
+        return _all_scheduled(findings)
     names = {one.name: one for one in observed.service.spec.accelerators}
     waiting = sorted({*findings.waiting, *placement.short_since} & set(names))
     parts = []
@@ -171,9 +171,17 @@ def _gpus_available(observed: Observed, placement: Placement, findings: Findings
         words = findings.waiting.get(name, "no node within provisionTimeout")
         parts.append(f"{name} (products: {products}): {words}")
     if not parts:
-        return True, "AllScheduled", "every replica has a node"
+        return _all_scheduled(findings)
     waits_for_gpu = any(names[name].products for name in waiting)
     return False, "NoGPUNode" if waits_for_gpu else "NoNode", "; ".join(parts)
+
+
+def _all_scheduled(findings: Findings) -> Said:
+    """Where the scheduler has refused no pod: it may not have looked at some yet."""
+    if findings.num_unseen:
+        words = f"the scheduler has not looked at {findings.num_unseen} of {findings.num_pods} pods"
+        return None, "NotScheduledYet", words
+    return True, "AllScheduled", "every replica has a node"
 
 
 def _model_loaded(observed: Observed, findings: Findings) -> Said:

@@ -38,6 +38,8 @@ class Findings:
     """The worst reason why a pod does not run."""
     waiting: Mapping[str, str]
     """The scheduler's words by accelerator that has no node."""
+    num_unseen: int
+    """Pods that have no node, and that the scheduler has said nothing of."""
 
 
 def find(observed: Observed) -> Findings:
@@ -56,6 +58,7 @@ def find(observed: Observed) -> Findings:
         ),
         trouble=next(_troubles(pods), None),
         waiting={pod.accelerator: pod.scheduler_message for pod in pods if pod.unschedulable_since},
+        num_unseen=sum(not pod.is_scheduled and pod.unschedulable_since is None for pod in pods),
     )
 
 

@@ -114,7 +114,8 @@ def test_what_makes_no_sense_is_not_believed_and_the_engine_starts(
     model_path: Path, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = KnownEngine(truth(), disturb=noisy(1, spread=8.0, hiccups=0.4))
-    calibration = start(engine, model_path)
+    with caplog.at_level(logging.INFO):
+        calibration = start(engine, model_path)
 
     assert calibration.report.status == "failed"
     assert "busy with something else" in calibration.report.detail
