@@ -187,6 +187,24 @@ def test_requests_that_are_sent_ahead_are_answered_in_order(gateway: RunningGate
     assert received.rindex(b'"from": "fake"') < received.index(b'"text_completion"')
 
 
+@pytest.mark.parametrize("path", [b"/healthz", b"/nothing", b"/v1/completions", b"/v1/models/none"])
+def test_an_answer_to_head_is_a_head_alone(gateway: RunningGateway, path: bytes) -> None:
+    request = b"HEAD %b HTTP/1.1\r\nhost: x\r\n" % path
+    received = raw(gateway, request + b"\r\n", request + b"connection: close\r\n\r\n")
+    first, second, rest = received.split(b"\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 ")
+    assert second.startswith(b"HTTP/1.1 ")
+    assert rest == b""
+
+
+def test_who_asks_for_another_protocol_is_answered_in_this_one(gateway: RunningGateway) -> None:
+    body = json.dumps(completion(model="fake")).encode()
+    asks = (b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"http2-settings: AA")
+    last = post(body, b"1.1", b"connection: close")
+    received = raw(gateway, post(body, b"1.1", *asks), last)
+    assert received.count(b"HTTP/1.1 200 ") == 2
+
+
 @pytest.mark.parametrize(
     ("pieces", "status"),
     [

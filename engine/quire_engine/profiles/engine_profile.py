@@ -20,6 +20,18 @@ _MAX_BYTES = 16 << 20
 """A larger file is none."""
 
 
+_SIZES = (
+    "max_model_len",
+    "vocab_size",
+    "num_blocks",
+    "block_size",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+)
+_MAX_SIZE = 1 << 24
+"""More than any engine has: a file that says so is damaged, and would take all memory."""
+
+
 class MeasuredStep(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of step, and how long it took each time."""
 
@@ -69,9 +81,9 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     profile_version: int = PROFILE_VERSION
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "vocab_size", "num_blocks", "block_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"engine profile: {name} must be at least 1")
+        for name in _SIZES:
+            if not 1 <= getattr(self, name) <= _MAX_SIZE:
+                raise ConfigError(f"engine profile: {name} must be from 1 to {_MAX_SIZE}")
 
 
 class DecodeRate(msgspec.Struct, frozen=True, kw_only=True):

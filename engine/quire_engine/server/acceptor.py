@@ -24,6 +24,9 @@ _YIELD_SECONDS = 0.005
 """A worker with more connections than another leaves a new one to others for so long."""
 _TURN_CONNECTIONS = 4
 """Nobody took it: so many are taken at once, for who should have may hang."""
+_REST_SECONDS = 1.0
+"""No file is left for a connection: the next one is tried after so long, and said once."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +46,7 @@ class Acceptor:
         self._number = number
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[object]] = set()
-        self._yielding: asyncio.TimerHandle | None = None
+        self._pausing: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Accept from now on."""
@@ -52,31 +55,36 @@ class Acceptor:
         self._watch()
 
     def _watch(self) -> None:
+        self._pausing = None
         self._loop.add_reader(self._listener, self._on_connection)
 
     def stop(self) -> None:
         """Accept no more; the socket goes on for others."""
         self._board.gauge(Gauge.ACCEPTING)[0] = 0.0
         self._loop.remove_reader(self._listener)
-        if self._yielding is not None:
-            self._yielding.cancel()
-            self._yielding = None
+        if self._pausing is not None:
+            self._pausing.cancel()
+            self._pausing = None
 
     def _on_connection(self) -> None:
         for _ in range(_MAX_AT_ONCE):
             if self._is_ahead():
-                self._loop.remove_reader(self._listener)
-                self._yielding = self._loop.call_later(_YIELD_SECONDS, self._take_turn)
+                self._pause(_YIELD_SECONDS, self._take_turn)
                 return
             if not self._accept():
                 return
 
+    def _pause(self, seconds: float, then: Callable[[], None]) -> None:
+        self._loop.remove_reader(self._listener)
+        self._pausing = self._loop.call_later(seconds, then)
+
     def _take_turn(self) -> None:
-        self._yielding = None
+        self._pausing = None
         for _ in range(_TURN_CONNECTIONS):
             if not self._accept():
                 break
-        self._watch()
+        if self._pausing is None:
+            self._watch()
 
     def _is_ahead(self) -> bool:
         connections = self._board.gauges(Gauge.CONNECTIONS)
@@ -87,13 +95,14 @@ class Acceptor:
         return any(own > number for number, is_accepting in others if is_accepting)
 
     def _accept(self) -> bool:
-        """Take a connection; the answer is no where another worker was faster."""
+        """Take a connection; the answer is no where there is none, or no file for it."""
         try:
             connection, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError, InterruptedError):
             return False
         except OSError as error:  # no file is left: others may have some
             _log.warning("a connection could not be accepted: %s", error.strerror)
+            self._pause(_REST_SECONDS, self._watch)
             return False
         opening = self._loop.create_task(self._open(connection))
         self._opening.add(opening)

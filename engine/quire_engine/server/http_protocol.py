@@ -17,10 +17,13 @@ connect could fill the disk with them.
 
 import asyncio
 import logging
+import sys
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from quire_engine.config import ServerConfig
+from quire_engine.protocol.request_framing import framing_head
 from quire_engine.server.count_board import CountBoard, Gauge
 from quire_engine.server.errors import ApiError
 
@@ -53,6 +56,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _num_received_bytes = 0
     _num_head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
+    _piece = b""
+    """What is being parsed."""
+    _has_head = False
+    """The parser is told of a head that was handed over before."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first head."""
@@ -87,7 +94,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse, then refuse a head that is too long and still not complete."""
         self._begins_head = False
+        self._piece = data
         super().data_received(data)
+        self._piece = b""
         if self._head_timer is None or self._begins_head:
             self._num_received_bytes = 0  # not counted: how much of the piece is a body before it
             return
@@ -97,6 +106,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Wait for the head that begins here."""
+        if self._has_head:
+            return
         super().on_message_begin()
         self._begins_head = True
         self._num_head_bytes = 0
@@ -104,11 +115,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """Count it in."""
+        if self._has_head:
+            return
         self._count_head(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count it in."""
+        if self._has_head:
+            return
         self._count_head(len(name) + len(value))
         super().on_header(name, value)
 
@@ -119,8 +134,30 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Hand the request over."""
+        if self._has_head:
+            return
         self._stop_timer()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is complete, unless the parser gave up on its body: see below."""
+        if not (self.parser.should_upgrade() and framing_head(self.headers)):
+            super().on_message_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Go on without the other protocol; called where the parser has stopped for it."""
+        stopped = sys.exc_info()[1]
+        if not isinstance(stopped, httptools.HttpParserUpgrade):
+            raise RuntimeError("bug: no parser has stopped for another protocol")  # noqa: TRY004
+        rest, head = self._piece[stopped.args[0] :], framing_head(self.headers)
+        self.parser = httptools.HttpRequestParser(self)
+        if head is not None:
+            self._has_head = True
+            self.parser.feed_data(head)
+            self._has_head = False
+        if rest:
+            self._piece = rest
+            super().data_received(rest)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, and close: where the next one would begin is unknown."""

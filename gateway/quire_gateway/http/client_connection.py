@@ -12,6 +12,7 @@ from typing import Protocol
 
 import httptools
 
+from quire_engine.protocol.request_framing import framing_head
 from quire_gateway.errors import REASONS, ApiError
 from quire_gateway.http.headers import Headers, write_head
 
@@ -94,6 +95,8 @@ class ClientConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._is_chunked = False
+        self._has_head = False
+        """The parser is told of a head that was taken before."""
         self._is_deaf = False
         """What comes is not read any more: the connection ends after this answer."""
         self.has_started = False
@@ -152,8 +155,8 @@ class ClientConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except _RefusedError:
             return
-        except httptools.HttpParserUpgrade:
-            self._is_deaf = True  # not wanted here; the request is answered, and is the last
+        except httptools.HttpParserUpgrade as stopped:
+            self._go_on_without_upgrade(data[stopped.args[0] :])
             return
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, _RefusedError):
@@ -166,6 +169,16 @@ class ClientConnection(asyncio.Protocol):
             if self._num_head_bytes > MAX_HEAD_BYTES:
                 self._refuse_long_head()
 
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+        head = framing_head(self._headers)
+        if head is not None:
+            self._has_head = True
+            self._parser.feed_data(head)
+            self._has_head = False
+        if rest:
+            self.data_received(rest)
+
     def eof_received(self) -> bool:
         """A client that only closes its sending side has left, as for every proxy."""
         return False
@@ -174,20 +187,28 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A head begins."""
+        if self._has_head:
+            return
         self._target, self._headers, self._num_head_bytes = b"", [], 0
 
     def on_url(self, url: bytes) -> None:
         """Keep it."""
+        if self._has_head:
+            return
         self._target += url
         self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep it."""
+        if self._has_head:
+            return
         self._count_head(len(name) + len(value))
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Look whether the body is wanted."""
+        if self._has_head:
+            return
         parser = self._parser
         self._reading = Request(
             method=parser.get_method(),
@@ -222,6 +243,8 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Answer it, or let it wait for its turn."""
+        if self._parser.should_upgrade() and framing_head(self._headers):
+            return  # the parser has given up on its body: it goes on without the upgrade
         request, self._reading = self._reading, None
         if request is None:
             return
@@ -267,13 +290,13 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send a piece of the body."""
-        if not data:
+        if not data or self._omits_body:
             return
         self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
 
     def finish(self) -> None:
         """The answer is complete."""
-        if self._is_chunked:
+        if self._is_chunked and not self._omits_body:
             self._write(b"0\r\n\r\n")
 
     def cut(self) -> None:
@@ -285,7 +308,8 @@ class ClientConnection(asyncio.Protocol):
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole answer."""
         self.start(status, headers, len(body))
-        self._write(body)
+        if not self._omits_body:
+            self._write(body)
 
     def respond_error(self, error: ApiError) -> None:
         """Send an error."""
@@ -293,11 +317,19 @@ class ClientConnection(asyncio.Protocol):
         self.respond(error.status, headers, error.body())
 
     def close_when_idle(self) -> None:
-        """Close now, or after the answer that is being given."""
-        if self._task is None and self._transport is not None:
+        """Close now, or after the answer that is being given.
+
+        A request that is still coming gets one, too: its client must know whether to try again.
+        """
+        if self._task is None and self._reading is None and self._transport is not None:
             self._transport.close()
 
     # -- inside
+
+    @property
+    def _omits_body(self) -> bool:
+        """Whether the answer is a head alone: a body would be taken for the next answer."""
+        return self._request is not None and self._request.method == b"HEAD"
 
     def _answer_next(self) -> None:
         self._set_timer(None)

@@ -1,6 +1,8 @@
 """How many connections are taken in a turn of the event loop."""
 
 import asyncio
+import errno
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -65,3 +67,32 @@ async def test_all_that_wait_are_taken_in_a_few_turns(listener: socket.socket) -
             assert protocol.transport is not None
             protocol.transport.close()
         await asyncio.sleep(0)
+
+
+class Full:
+    """A socket of a process that has no file left for a connection."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+
+    def fileno(self) -> int:
+        return self._listener.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        self._listener.setblocking(flag)
+
+    def accept(self) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.mark.usefixtures("clients")
+async def test_a_process_without_files_rests(
+    listener: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    board = CountBoard.alone()
+    acceptor = Acceptor(Full(listener), asyncio.Protocol, board, number=0)  # type: ignore[arg-type]
+    with caplog.at_level(logging.WARNING):
+        acceptor.start()
+        await run_turns(500, board)
+        acceptor.stop()
+    assert 1 <= caplog.text.count("Too many open files") < 50

@@ -57,7 +57,7 @@ async def test_a_grammar_is_tried_once_for_all_who_want_it(case: Case) -> None:
     again = await case.grammars.prepare(wish)
     assert {grammar.kind for grammar in several} == {GrammarKind.EBNF}
     assert {grammar.key for grammar in [*several, again]} == {again.key}
-    assert case.metrics.seconds.counts.sum > 0
+    assert sum(case.metrics.seconds.counts.counts) == 1
     assert sum(case.metrics.seconds.counts.counts) == 1
     assert case.metrics.hits.value == 1
 

@@ -128,3 +128,21 @@ async def test_connections_of_all_processes_count_together(monkeypatch: pytest.M
     assert refused.is_closing()
     first.connection_lost(None)
     assert own.gauges(Gauge.CONNECTIONS) == [1, 2]
+
+
+@pytest.mark.parametrize("cut", [10, 150, 1000])
+async def test_who_asks_for_another_protocol_is_answered_in_this_one(cut: int) -> None:
+    asks = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
+    first = BEGINNING + asks + b"Content-Length: 40\r\n\r\n" + b"x" * 40
+    chunked = BEGINNING + asks + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    plain = BEGINNING + b"Content-Length: 3\r\n\r\nabc"
+    protocol, wire = connect()
+    for request, answer in ((first, b"40 bytes"), (chunked, b"5 bytes"), (plain, b"3 bytes")):
+        wire.sent = b""
+        for start in range(0, len(request), cut):
+            protocol.data_received(request[start : start + cut])
+        while answer not in wire.sent:
+            wire.answered.clear()
+            await wire.answered.wait()
+        assert wire.sent.startswith(b"HTTP/1.1 200 ")
+        assert not wire.is_closing()

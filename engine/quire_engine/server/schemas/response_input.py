@@ -3,7 +3,8 @@
     items       reasoning, message, function_call, function_call   function_call_output (each)
     messages    assistant: reasoning, content, both calls          tool
 
-What one answer of a model consists of, in a row, is one message of a chat.
+What one answer of a model consists of, in a row, is one message of a chat; what it says between its
+calls and after them, too.
 """
 
 from collections.abc import Sequence
@@ -99,15 +100,21 @@ class _Writer:
             raise _refuse(f"{place}.{'role' if role is None else 'content'}", "required")
         content = said if isinstance(said, str) else _text_parts(said, place)
         if role == "assistant":
-            if self._answer is None or self._answer.content is not None or self._answer.tool_calls:
+            answer = self._answer
+            if answer is None or (answer.content is not None and not answer.tool_calls):
                 self.end_answer()
-                self._answer = ChatMessage(role="assistant")
-            self._answer.content = content
+                answer = self._answer = ChatMessage(role="assistant")
+            answer.content = _join(answer.content, content)
             return
         self.end_answer()
+        self._open_calls = set()
         self.messages.append(ChatMessage(role=role, content=content))
 
     def _add_reasoning(self, thought: str) -> None:
+        if self._answer is not None and self._answer.tool_calls:
+            thought_before = self._answer.reasoning_content or ""
+            self._answer.reasoning_content = thought_before + thought
+            return
         self.end_answer()
         self._answer = ChatMessage(role="assistant", reasoning_content=thought)
 
@@ -129,8 +136,9 @@ class _Writer:
         self.end_answer()
         call_id = _read_id(item, place)
         if call_id not in self._open_calls:
-            reason = f"{call_id[:64]!r} is none of the calls of the answer before it"
+            reason = f"{call_id[:64]!r} is none of the open calls of the answer before it"
             raise _refuse(f"{place}.call_id", reason)
+        self._open_calls.discard(call_id)
         if item.output is None:
             raise _refuse(f"{place}.output", "required")
         text = "".join(_texts(item.output, place, "output"))
@@ -148,6 +156,20 @@ def _need(value: str | None, place: str) -> str:
     if value is None:
         raise _refuse(place, "required")
     return value
+
+
+def _join(
+    before: str | list[ContentPart] | None, content: str | list[ContentPart]
+) -> str | list[ContentPart]:
+    """Join what an answer said before its calls, between them and after them."""
+    if before is None:
+        return content
+    if isinstance(before, str) and isinstance(content, str):
+        return before + content
+    parts: list[ContentPart] = []
+    for one in (before, content):
+        parts += [ContentPart(type="text", text=one)] if isinstance(one, str) else one
+    return parts
 
 
 def _text_parts(content: list[InputPart], place: str) -> list[ContentPart]:
