@@ -94,7 +94,10 @@ def test_openais_client_gets_what_it_gets_from_the_engine(
     assert whole[0].choices == whole[1].choices
     usages = [one.usage.total_tokens for one in whole if one.usage]
     assert usages[0] == usages[1]
-    assert [one.choices for one in streams[0]] == [one.choices for one in streams[1]]
+    # how many tokens come in a chunk depends on how busy the machine is
+    texts = ["".join(c.delta.content or "" for one in s for c in one.choices) for s in streams]
+    assert texts[0] == texts[1] == whole[0].choices[0].message.content
+    assert [s[-1].choices[0].finish_reason for s in streams] == ["length", "length"]
 
 
 def test_bodies_pass_untouched_and_heads_say_what_the_gateway_says(
