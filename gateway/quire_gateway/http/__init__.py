@@ -1,6 +1,7 @@
 """Bytes: connections of clients and to engines, with httptools on both sides.
 
 client_connection   requests in, answers out
+request             what was asked, and what connections share
 engine_connection   one request at a time to an engine
 pool                connections to one engine that are kept
 headers             what passes from one side to the other

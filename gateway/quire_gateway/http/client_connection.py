@@ -7,14 +7,13 @@ answer takes is not bounded here.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from typing import Protocol
 
 import httptools
 
 from quire_engine.protocol.request_framing import framing_head
 from quire_gateway.errors import REASONS, ApiError
 from quire_gateway.http.headers import Headers, write_head
+from quire_gateway.http.request import Bounds, Request, Upstream
 
 MAX_HEAD_BYTES = 64 << 10
 HEAD_SECONDS = 75.0
@@ -22,46 +21,6 @@ HEAD_SECONDS = 75.0
 BODY_SECONDS = 60.0
 _LINGER_SECONDS = 1.0
 """Who is refused before all was sent has so long to read why."""
-
-
-@dataclass(slots=True)
-class Request:
-    """One request."""
-
-    method: bytes
-    target: bytes
-    """Path and query, as they came."""
-    headers: Headers
-    is_http_1_0: bool
-    keeps_alive: bool
-    body: bytes = b""
-    pieces: list[bytes] = field(default_factory=list)
-    num_body_bytes: int = 0
-    """Counted among those of all connections, until the answer is complete."""
-
-
-class Bounds(Protocol):
-    """What all connections share."""
-
-    max_body_bytes: int
-    max_total_body_bytes: int
-    reader_stall_seconds: float
-    num_body_bytes: int
-    """Of all requests that are held now."""
-    max_connections: int
-    connections: "set[ClientConnection]"
-    is_closing: bool
-    """No further request is taken on a connection after the one that is answered."""
-
-
-class Upstream(Protocol):
-    """Where an answer comes from."""
-
-    def pause_reading(self) -> None:
-        """Bring no more of it for now."""
-
-    def resume_reading(self) -> None:
-        """Go on."""
 
 
 Application = Callable[["ClientConnection", Request], Coroutine[None, None, None]]

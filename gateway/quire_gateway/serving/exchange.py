@@ -12,8 +12,9 @@ from quire_gateway.choosing.demand import Demand
 from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.text_chunks import name_chunks, write_names
 from quire_gateway.errors import ApiError
-from quire_gateway.http.client_connection import ClientConnection, Request
+from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.headers import to_engine, write_head
+from quire_gateway.http.request import Request
 from quire_gateway.routing.document import ApiKey
 from quire_gateway.serving.fleet import Fleet, Link
 from quire_gateway.serving.inquiry import Inquiry

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from quire_gateway.errors import ApiError
-from quire_gateway.http.client_connection import ClientConnection, Request
+from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.headers import Headers
+from quire_gateway.http.request import Request
 from quire_gateway.routing.access import may_use
 from quire_gateway.routing.document import ApiKey
 from quire_gateway.serving.exchange import Exchange, Record

@@ -12,8 +12,8 @@ import msgspec
 
 from quire_gateway.choosing.demand import BYTES_PER_TOKEN
 from quire_gateway.errors import ApiError
-from quire_gateway.http.client_connection import Request
 from quire_gateway.http.headers import find
+from quire_gateway.http.request import Request
 
 T = TypeVar("T")
 

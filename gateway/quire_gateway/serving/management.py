@@ -13,7 +13,8 @@ from prometheus_client.metrics_core import Metric
 from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.errors import ApiError
-from quire_gateway.http.client_connection import ClientConnection, Request
+from quire_gateway.http.client_connection import ClientConnection
+from quire_gateway.http.request import Request
 from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.gateway import JSON, answer_probe
 from quire_gateway.serving.metrics import GatewayMetrics, gauge

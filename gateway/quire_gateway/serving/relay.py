@@ -11,8 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from quire_gateway.http.client_connection import ClientConnection, Request
+from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.headers import Headers, find, to_client
+from quire_gateway.http.request import Request
 from quire_gateway.http.sse import EventBorder
 
 _REFUSALS = frozenset({429, 503})

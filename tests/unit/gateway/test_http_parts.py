@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_gateway.errors import ApiError, SettingsError
-from quire_gateway.http.client_connection import Request
 from quire_gateway.http.headers import Headers, find, to_client, to_engine, write_head
+from quire_gateway.http.request import Request
 from quire_gateway.http.sse import MAX_EVENT_BYTES, EventBorder
 from quire_gateway.serving.inquiry import (
     DEFAULT_MAX_TOKENS,
