@@ -19,8 +19,10 @@ from hack.cluster.errors import ClusterError
 _MARK = "QUIRE_CLUSTER"
 _ROLE = "QUIRE_CLUSTER_ROLE"
 _POLL_SECONDS = 0.05
-_GONE_SECONDS = 5.0
-"""A process that becomes another program has no environment for a moment, and no mark in it."""
+_EXEC_SECONDS = 5.0
+"""How long a process may take to become another program; milliseconds, but on a starved machine."""
+_ENVIRONMENT_END = 50
+"""Index of the field in /proc/PID/stat, counted from 0, as proc(5) has it (env_end)."""
 _LAST_BYTES = 1500
 _COMMAND_LENGTH = 15
 
@@ -114,13 +116,9 @@ class Launcher:
         """
         deadline = time.monotonic() + seconds
         wanted = set(roles)
-        missing_since: dict[str, float] = {}
         while not condition():
-            now = time.monotonic()
-            missing = wanted - {process.role for process in self.running()}
-            missing_since = {role: missing_since.get(role, now) for role in missing}
-            ended = {role for role in missing if now - missing_since[role] > _GONE_SECONDS}
-            if ended or now > deadline:
+            ended = wanted - {process.role for process in self.running()}
+            if ended or time.monotonic() > deadline:
                 why = f"{', '.join(sorted(ended))} ended" if ended else f"not in {seconds:.0f} s"
                 raise ClusterError(f"{what}: {why}\n{self._last_words(ended or wanted)}")
             time.sleep(_POLL_SECONDS)
@@ -191,9 +189,7 @@ def _plain_environment() -> dict[str, str]:
 def _look_at(entry: Path, mark: Path) -> RunningProcess | None:
     try:
         variables = dict(
-            part.split("=", 1)
-            for part in (entry / "environ").read_text(errors="replace").split("\0")
-            if "=" in part
+            part.split("=", 1) for part in _environment(entry).split("\0") if "=" in part
         )
         if variables.get(_MARK) != str(mark):
             return None
@@ -201,6 +197,34 @@ def _look_at(entry: Path, mark: Path) -> RunningProcess | None:
     except OSError:
         return None  # it has just ended, or is another user's
     return RunningProcess(int(entry.name), variables.get(_ROLE, ""), command)
+
+
+def _environment(entry: Path) -> str:
+    """What the process was started with; waits for one that is becoming another program.
+
+    Between the old program and the new there is no environment to read, and so no mark: whoever
+    looked just then would miss a process that is there.
+    """
+    deadline = time.monotonic() + _EXEC_SECONDS
+    before = _settled_environment(entry)
+    while not (text := (entry / "environ").read_text(errors="replace")):
+        after = _settled_environment(entry)
+        if (after is not None and after == before) or time.monotonic() > deadline:
+            break  # it was there before and after, and is empty
+        before = after
+        time.sleep(0.001)
+    return text
+
+
+def _settled_environment(entry: Path) -> str | None:
+    """Where its environment ends, or None while it becomes another program and there is none.
+
+    What has ended and the kernel's own threads have no memory, and so none for good.
+    """
+    state, parent, *fields = (entry / "stat").read_text().rpartition(")")[2].split()
+    end = fields[_ENVIRONMENT_END - 4]  # without the two before the state, and these two
+    has_memory = state not in "ZX" and parent != "2" and entry.name != "2"
+    return None if has_memory and end == "0" else end
 
 
 def _has_ended(pid: int, mark: Path) -> bool:
