@@ -24,7 +24,7 @@ async def load_or_make(api: ClusterApi, namespace: str, name: str) -> bytes:
     """
     found = await api.get(SECRETS, namespace, name)
     if found is None:
-        made = base64.b64encode(secrets.token_bytes(32)).decode()
+        made = base64.b64encode(secrets.token_hex(32).encode()).decode()
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -38,7 +38,8 @@ async def load_or_make(api: ClusterApi, namespace: str, name: str) -> bytes:
                 raise
             found = await api.get(SECRETS, namespace, name) or {}
     try:
-        root = base64.b64decode(found["data"][_KEY])
+        # as gateways read it from a file: one made by hand may end with a line break
+        root = base64.b64decode(found["data"][_KEY]).strip()
     except (KeyError, TypeError, binascii.Error):
         root = b""
     if len(root) < MIN_SECRET_BYTES:
