@@ -15,6 +15,7 @@ from typing import Self
 from msgspec import UNSET, UnsetType
 
 from quire_engine.protocol.messages import AddRequest
+from quire_engine.protocol.token_usage import TokenUsage
 from quire_engine.server.errors import RequestTimedOutError
 from quire_engine.server.generation import Generation, Maker
 from quire_engine.server.request_clock import RequestClock
@@ -101,6 +102,21 @@ class Answering:
             sum(generation.num_generated for generation in self.generations),
             sum(first.num_cached for first in self.generations[::num_answers]),
             sum(reasoning) if reasoning else None,
+        )
+
+    @property
+    def is_for_gateway(self) -> bool:
+        """Whether a gateway asked, which is to be told what the answers took."""
+        return self._tasks[0].request.gateway != ""
+
+    @property
+    def token_usage(self) -> TokenUsage:
+        """What gateways are told."""
+        usage = self.usage
+        return TokenUsage(
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            usage.prompt_tokens_details.cached_tokens,
         )
 
     def prompt_logprobs(self, generation: Generation) -> PromptLogprobs | UnsetType:

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from quire_engine.protocol.messages import FinishReason, TokenDelta
 from quire_engine.protocol.sampling import TokenLogprobs
+from quire_engine.protocol.token_usage import USAGE_HEADER, TokenUsage, write_usage
 from quire_engine.server.answering import Answering, PromptTask
 from quire_engine.server.errors import ApiError
 from quire_engine.server.schemas.embeddings import (
@@ -89,7 +90,11 @@ class EmbeddingAnswer(Response):
                 await self._compute()
                 if not self._has_left:
                     body = await self._body()
-                    await Response(body, media_type="application/json")(scope, receive, send)
+                    response = Response(body, media_type="application/json")
+                    if self._tasks[0].request.gateway:
+                        count = write_usage(TokenUsage(self._num_prompt_tokens(), 0))
+                        response.raw_headers.append((USAGE_HEADER, count))
+                    await response(scope, receive, send)
             except ApiError as error:
                 await error.response()(scope, receive, send)
             finally:
@@ -116,7 +121,7 @@ class EmbeddingAnswer(Response):
 
     async def _body(self) -> bytes:
         """The response as JSON; others get their turn after each vector, which may be long."""
-        count = sum(len(task.request.prompt_token_ids) for task in self._tasks)
+        count = self._num_prompt_tokens()
         whole = EmbeddingResponse(
             data=[],
             model=self._request.model,
@@ -128,6 +133,9 @@ class EmbeddingAnswer(Response):
             await asyncio.sleep(0)
         before, after = msgspec.json.encode(whole).split(b'"data":[]', 1)
         return before + b'"data":[' + b",".join(vectors) + b"]" + after
+
+    def _num_prompt_tokens(self) -> int:
+        return sum(len(task.request.prompt_token_ids) for task in self._tasks)
 
     def _embedding(self, index: int, values: bytes) -> Embedding:
         vector = shorten(values, self._request.dimensions)

@@ -17,6 +17,7 @@ from itertools import chain
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from quire_engine.protocol.token_usage import USAGE_HEADER, write_usage, write_usage_comment
 from quire_engine.server.activity import Activity
 from quire_engine.server.answering import Answering, News
 from quire_engine.server.answers import AnswerFormat, WholeAnswer
@@ -72,7 +73,11 @@ class GenerationResponse(Response):
             await error.response()(scope, receive, send)
             return
         if body is not None:
-            await Response(body, media_type="application/json")(scope, receive, send)
+            response = Response(body, media_type="application/json")
+            if self._answering.is_for_gateway:
+                usage = write_usage(self._answering.token_usage)
+                response.raw_headers.append((USAGE_HEADER, usage))
+            await response(scope, receive, send)
 
     async def _collect(self, pieces: AsyncIterator[News]) -> bytes | None:
         """All answers, or None when the client has left."""
@@ -128,6 +133,8 @@ class GenerationResponse(Response):
                 await send_body(send, events, is_last=False)
         if self._answering.has_ended:  # else the client has left
             end = self._answer.end_events(self._answering.usage)
+            if self._answering.is_for_gateway:
+                end = write_usage_comment(self._answering.token_usage) + end
             await send_body(send, events + end, is_last=True)
 
     def _events(self, news: News, begun: set[int]) -> bytes:
