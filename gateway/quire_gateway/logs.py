@@ -19,12 +19,13 @@ def configure(log_format: str) -> None:
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        line = {
+        line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= getattr(record, "fields", {})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)

@@ -22,7 +22,8 @@ from quire_engine.protocol.internal_token import MIN_SECRET_BYTES
 from quire_engine.startup_heap import freeze_startup_heap
 from quire_gateway.errors import SettingsError
 from quire_gateway.http.client_connection import Application, ClientConnection
-from quire_gateway.routing.file_source import CHECK_SECONDS, FileSource
+from quire_gateway.http.tls import CHECK_SECONDS, HANDSHAKE_SECONDS, Certificate
+from quire_gateway.routing.source import Source, open_source
 from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.gateway import Gateway
 from quire_gateway.serving.management import Management
@@ -65,16 +66,21 @@ async def run(settings: GatewaySettings) -> int:
     GatewayError
         It cannot start; the message is for the user.
     """
-    return await _Process(settings).run()
+    source = await open_source(settings)
+    try:
+        return await _Process(settings, source).run()
+    finally:
+        await source.close()
 
 
 class _Process:
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, source: Source) -> None:
         self._settings = settings
-        self._source = FileSource(Path(settings.routing))
+        self._source = source
+        self._certificate = _read_certificate(settings)
         self._metrics = GatewayMetrics()
         self._first, self._second = asyncio.Event(), asyncio.Event()
-        self._was_interrupt = False
+        self._was_interrupt = self._has_failed = False
         name = gateway_name()
         self._fleet = Fleet(
             gateway=name,
@@ -97,6 +103,7 @@ class _Process:
             name=name,
             stale_seconds=settings.stale_seconds,
             is_ready=self._is_ready,
+            routing_problem=lambda: self._source.problem,
         )
         self._bounds = SharedBounds(
             max_connections=settings.max_connections,
@@ -107,28 +114,37 @@ class _Process:
 
     def _is_ready(self) -> bool:
         """It takes requests even while no engine is there: it holds them until one is."""
-        return not self._first.is_set()
+        return self._source.is_complete and not self._first.is_set()
 
     async def run(self) -> int:
         settings = self._settings
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._note, number)
-        self._fleet.update(self._source.documents)
+        self._apply()
         small = SharedBounds(
             max_connections=_MANAGEMENT_CONNECTIONS,
             max_body_bytes=_MANAGEMENT_BODY_BYTES,
             max_total_body_bytes=_MANAGEMENT_CONNECTIONS * _MANAGEMENT_BODY_BYTES,
             reader_stall_seconds=settings.reader_stall_seconds,
         )
-        tasks = [loop.create_task(self._fleet.run()), loop.create_task(self._renew())]
+        tasks: list[asyncio.Task[None]] = [
+            loop.create_task(self._fleet.run()),
+            loop.create_task(self._source.follow(self._apply)),
+            loop.create_task(self._renew_certificate()),
+        ]
+        for task in tasks:
+            task.add_done_callback(self._on_ended)
         management = await _listen(
             self._management.answer, small, settings.management_host, settings.management_port
         )
-        server = await _listen(self._gateway.answer, self._bounds, settings.host, settings.port)
+        server = await _listen(
+            self._gateway.answer, self._bounds, settings.host, settings.port, self._certificate
+        )
         freeze_startup_heap()
         print(
-            f"ready: gateway on {_url_of(server)}/v1, management on {_url_of(management)}",
+            f"ready: gateway on {_url_of(server, has_tls=self._certificate is not None)}/v1,"
+            f" management on {_url_of(management)}",
             flush=True,
         )
         try:
@@ -142,15 +158,28 @@ class _Process:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._fleet.close()
-        return 0
+        return 1 if self._has_failed else 0
 
-    async def _renew(self) -> None:
-        """Look at the routing file now and then."""
-        while True:
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        """What runs beside requests has failed: end, so that whoever started this does it anew."""
+        if not task.cancelled() and task.exception() is not None:
+            _log.critical("the gateway ends after a failure", exc_info=task.exception())
+            self._has_failed = True
+            self._first.set()
+
+    def _apply(self) -> None:
+        """Put the source's documents in force."""
+        source = self._source
+        self._fleet.update(source.documents)
+        self._gateway.has_routing = source.is_complete
+        self._metrics.routing_stale.set(source.is_stale)
+        self._metrics.routing_source_up.set(source.is_complete and not source.problem)
+
+    async def _renew_certificate(self) -> None:
+        """Look at the certificate's files now and then."""
+        while self._certificate is not None:
             await asyncio.sleep(CHECK_SECONDS)
-            if self._source.renew():
-                self._fleet.update(self._source.documents)
-            self._metrics.routing_stale.set(self._source.is_stale)
+            self._certificate.renew()
 
     async def _drain(self, server: asyncio.Server) -> None:
         settings = self._settings
@@ -190,12 +219,21 @@ def gateway_name() -> str:
 
 
 async def _listen(
-    application: Application, bounds: SharedBounds, host: str, port: int
+    application: Application,
+    bounds: SharedBounds,
+    host: str,
+    port: int,
+    certificate: Certificate | None = None,
 ) -> asyncio.Server:
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_server(
-            lambda: ClientConnection(application, bounds), host, port, backlog=_BACKLOG
+            lambda: ClientConnection(application, bounds),
+            host,
+            port,
+            backlog=_BACKLOG,
+            ssl=None if certificate is None else certificate.context,
+            ssl_handshake_timeout=None if certificate is None else HANDSHAKE_SECONDS,
         )
     except OSError as error:
         raise SettingsError(
@@ -204,9 +242,16 @@ async def _listen(
         ) from error
 
 
-def _url_of(server: asyncio.Server) -> str:
+def _url_of(server: asyncio.Server, *, has_tls: bool = False) -> str:
     host, port = server.sockets[0].getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if has_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _read_certificate(settings: GatewaySettings) -> Certificate | None:
+    if not settings.tls_certificate_file:
+        return None
+    return Certificate(Path(settings.tls_certificate_file), Path(settings.tls_key_file))
 
 
 def _read_secret(path: str) -> bytes | None:

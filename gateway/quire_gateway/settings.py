@@ -28,11 +28,21 @@ class GatewaySettings:
     """How one gateway runs."""
 
     routing: str = ""
-    """File of routing documents; read again when it changes. Required."""
+    """File of routing documents; read again when it changes. This or --kubernetes is required."""
+    kubernetes: bool = False
+    """Whether routing documents and engines are those of the cluster that the service account or
+    KUBECONFIG names."""
+    namespaces: str = ""
+    """Namespaces whose services it routes to, with commas between; default: all of the cluster."""
     host: str = "127.0.0.1"
     """Address that clients reach it at."""
     port: int = 8080
     """Port of clients; 0 takes a free one."""
+    tls_certificate_file: str = ""
+    """File with the certificate chain of the clients' port, in PEM; read again when it changes.
+    Default: no TLS."""
+    tls_key_file: str = ""
+    """File with its private key."""
     management_host: str = "127.0.0.1"
     """Address of probes, metrics and the fleet."""
     management_port: int = 8090
@@ -66,8 +76,7 @@ class GatewaySettings:
 
     def __post_init__(self) -> None:
         """Refuse what would fail later, or never be noticed."""
-        if not self.routing:
-            raise SettingsError("--routing is missing: name a file of routing documents")
+        self._check_together()
         for name in _ABOVE_ZERO:
             if not 0 < getattr(self, name) < math.inf:
                 self._refuse(name, "a number above 0")
@@ -79,6 +88,24 @@ class GatewaySettings:
                 self._refuse(name, "a port, 0 to 65535")
         if self.log_format not in ("json", "text"):
             self._refuse("log_format", "json or text")
+
+    def _check_together(self) -> None:
+        """Refuse what cannot be said together, or not alone."""
+        if bool(self.routing) == self.kubernetes:
+            raise SettingsError(
+                "--routing is missing: name a file of routing documents, or use --kubernetes"
+                if not self.routing
+                else "--routing and --kubernetes exclude each other: leave one of them out"
+            )
+        if self.namespaces and not self.kubernetes:
+            raise SettingsError("--namespaces needs --kubernetes")
+        if bool(self.tls_certificate_file) != bool(self.tls_key_file):
+            raise SettingsError("--tls-certificate-file and --tls-key-file need each other")
+
+    @property
+    def watched_namespaces(self) -> tuple[str, ...]:
+        """Namespaces that are watched; none: all."""
+        return tuple(one.strip() for one in self.namespaces.split(",") if one.strip())
 
     def _refuse(self, name: str, wanted: str) -> NoReturn:
         flag = name.replace("_", "-")

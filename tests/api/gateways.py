@@ -37,11 +37,17 @@ def service(engines: Sequence["RunningServer | FakeEngine"], **changes: Any) -> 
 class RunningGateway(RunningServer):
     """`python -m quire_gateway` with these documents, ready when the block begins."""
 
-    def __init__(self, path: Path, documents: Sequence[dict[str, Any]], *flags: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        documents: Sequence[dict[str, Any]],
+        *flags: str,
+        stderr: Path | None = None,
+    ) -> None:
         self.routing = path
         self.write(documents)
         always = ("--routing", str(path), "--management-port", "0", "--log-format", "text")
-        super().__init__(*always, *flags, program=GATEWAY)
+        super().__init__(*always, *flags, program=GATEWAY, stderr=stderr)
 
     def write(self, documents: Sequence[dict[str, Any]]) -> None:
         """Write the routing file."""

@@ -22,7 +22,7 @@ from quire_engine.protocol.state import EngineState
 SIMULATED = ("--simulate", "h100", "--model-shape", "llama3-8b")
 MODEL = "llama3-8b"
 PROGRAM = ("-m", "quire_engine")
-_READY_LINE = re.compile(r"ready: \S+ on (http://[^/]+)")
+_READY_LINE = re.compile(r"ready: \S+ on (https?://[^/]+)")
 _START_SECONDS = 300.0
 
 
@@ -158,13 +158,15 @@ def wait_for_line(
     raise AssertionError(f"no line with {pattern.pattern!r} in {''.join(output)!r}")
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> float:
+def wait_until(
+    condition: Callable[[], bool], seconds: float = 60.0, pause_seconds: float = 0.01
+) -> float:
     """Wait until `condition` holds; returns how long it took."""
     started_at = time.monotonic()
     while not condition():
         passed = time.monotonic() - started_at
         assert passed < seconds, f"not so within {seconds} seconds"
-        time.sleep(0.01)
+        time.sleep(pause_seconds)
     return time.monotonic() - started_at
 
 

@@ -30,6 +30,8 @@ class FaultyApi:
     def __init__(self, authority: Authority, server: str, user: str, folder: Path) -> None:
         self.kubeconfig = folder / "faulty.kubeconfig"
         self.num_refused = 0
+        self.translate: Callable[[bytes], bytes] = bytes
+        """Applied to each line of what the API server answers."""
         self._server = server
         self._tls = ssl.create_default_context(cafile=str(authority.own.certificate))
         pair = authority.issue(user.replace(":", "-"), user)
@@ -137,8 +139,11 @@ class FaultyApi:
                 status=answer.status, headers=_passed(dict(answer.headers))
             )
             await response.prepare(request)
+            begun = b""
             async for chunk in answer.content.iter_any():
-                await response.write(chunk)
+                whole, end, begun = (begun + chunk).rpartition(b"\n")
+                await response.write(self.translate(whole + end))
+            await response.write(self.translate(begun))
             await response.write_eof()
             return response
 

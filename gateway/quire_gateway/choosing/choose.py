@@ -64,7 +64,7 @@ def choose(
             continue
         per_token = figures.seconds_per_output_token + figures.slow_down_seconds
         score = until_first + demand.num_output_tokens * per_token
-        score *= endpoint.penalty(now)
+        score *= endpoint.penalty(now) * endpoint.lean.factor
         scored.append((score, endpoint, figures.num_requests))
         best = min(best, score)
     limit = best * NEAR_SHARE + NEAR_SECONDS

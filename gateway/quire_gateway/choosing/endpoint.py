@@ -12,6 +12,7 @@ from math import inf
 
 from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.figures import Figures, OwnLoad, compute_figures
+from quire_gateway.choosing.shares import Lean
 
 SLOW_START_SECONDS = 10.0
 """An engine that has just come is given its share little by little."""
@@ -44,6 +45,10 @@ class Endpoint:
         self.address = address
         self.accelerator = accelerator
         self.slot = slot
+        self.lean = Lean()
+        """Of its accelerator."""
+        self.is_leaving = False
+        """Whether it ends: it gets no new requests."""
         self.state: EngineState | None = None
         self.heard_at = 0.0
         self.ready_since = 0.0
@@ -147,6 +152,7 @@ class Endpoint:
             state is not None
             and state.is_ready
             and not state.is_draining
+            and not self.is_leaving
             and now - self.heard_at < stale_seconds
             and now >= self.ejected_until
         )

@@ -19,6 +19,11 @@ class RateLimit:
         self._level = per_minute
         self._at = now
 
+    def change(self, per_minute: float, now: float) -> None:
+        """Allow so many from now on; the part that was used of a minute's worth stays used."""
+        self._level = self._level_at(now) * per_minute / self._per_minute
+        self._per_minute, self._at = per_minute, max(now, self._at)
+
     def seconds_until(self, amount: float, now: float) -> float:
         """Return how long it takes until `amount` may be taken; 0 if it may now.
 

@@ -5,5 +5,6 @@ request             what was asked, and what connections share
 engine_connection   one request at a time to an engine
 pool                connections to one engine that are kept
 headers             what passes from one side to the other
+tls                 the certificate of the clients' port
 sse                 events that are complete, and those that are not
 """

@@ -32,12 +32,14 @@ _NOT_TO_ENGINES = _CONNECTION | {
     b"host",
     b"http2-settings",
     b"origin",
+    b"traceparent",
+    b"tracestate",
     b"via",
     b"x-real-ip",
     b"x-request-id",
 }
 _PREFIXES_NOT_TO_ENGINES = (b"x-quire-", b"x-forwarded-", b"sec-fetch-")
-_NOT_TO_CLIENTS = _CONNECTION | {b"x-quire-state", b"set-cookie"}
+_NOT_TO_CLIENTS = _CONNECTION | {b"x-quire-state", b"x-quire-usage", b"set-cookie"}
 
 
 def to_engine(headers: Headers) -> Headers:

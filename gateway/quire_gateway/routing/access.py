@@ -35,11 +35,12 @@ class Access:
         old, self._document = self._keys, document
         self._keys = {key.sha256: key for key in document.api_keys}
         for digest, key in self._keys.items():
-            if old.get(digest) != key:
-                self._limits[digest] = (
-                    _limit(key.requests_per_minute, now),
-                    _limit(key.tokens_per_minute, now),
-                )
+            limits = self._limits.get(digest, (None, None)) if old.get(digest) == key else None
+            used_requests, used_tokens = limits or (None, None)
+            self._limits[digest] = (
+                _limit(used_requests, key.requests_per_minute, document.num_gateways, now),
+                _limit(used_tokens, key.tokens_per_minute, document.num_gateways, now),
+            )
         for digest in old.keys() - self._keys.keys():
             del self._limits[digest]
 
@@ -78,6 +79,12 @@ class Access:
             raise ApiError(401, "The key is not known.", reason="invalid_api_key")
         return key
 
+    def correct(self, key: ApiKey, num_more: float, now: float) -> None:
+        """Count the tokens that a request took beyond those it was let in with, or give back."""
+        limit = self._limits.get(key.sha256, (None, None))[1]
+        if limit is not None:
+            limit.take(num_more, now)
+
     def spend(self, key: ApiKey, num_tokens: float, now: float) -> None:
         """Count a request against its key's limits.
 
@@ -106,8 +113,17 @@ class Access:
                 limit.take(amount, now)
 
 
-def _limit(per_minute: int | None, now: float) -> RateLimit | None:
-    return None if per_minute is None else RateLimit(per_minute, now)
+def _limit(
+    used: RateLimit | None, per_minute: int | None, num_gateways: int, now: float
+) -> RateLimit | None:
+    """One gateway's part of a limit; what was used of it before is kept."""
+    if per_minute is None:
+        return None
+    part = per_minute / num_gateways
+    if used is None:
+        return RateLimit(part, now)
+    used.change(part, now)
+    return used
 
 
 def may_use(key: ApiKey, model: str) -> bool:

@@ -46,6 +46,8 @@ class EnginePlace(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     """host:port"""
     accelerator: str = ""
+    is_leaving: bool = False
+    """Whether it ends: it gets no new requests, and those that it has may end."""
 
 
 class RoutedAccelerator(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,8 @@ class RoutedAccelerator(msgspec.Struct, frozen=True, kw_only=True):
     products: tuple[str, ...] = ()
     cost_per_hour: float | None = None
     max_replicas: int = 0
+    traffic_share: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Part of the tokens that scaling planned for it; None where it planned nothing."""
 
 
 class RoutingDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,11 +86,18 @@ class RoutingDocument(msgspec.Struct, frozen=True, kw_only=True):
     accelerators: tuple[RoutedAccelerator, ...] = ()
     api_keys: tuple[ApiKey, ...] = ()
     engines: tuple[EnginePlace, ...] = ()
+    num_gateways: Positive = 1
+    """So many share the limits of keys."""
 
     @property
     def key(self) -> tuple[str, str]:
         """Namespace and name."""
         return self.namespace, self.name
+
+    @property
+    def label(self) -> str:
+        """Name of the service in metrics and logs."""
+        return f"{self.namespace}/{self.name}"
 
     @property
     def is_open(self) -> bool:
@@ -115,7 +126,8 @@ def read_documents(text: bytes) -> tuple[RoutingDocument, ...]:
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise RoutingError(f"the routing document is not valid: {error}") from None
     _check_unique([document.key for document in documents], "service")
-    _check_unique([name for one in documents for name in one.model_names], "model")
+    models = [(one.host, name) for one in documents for name in one.model_names]
+    _check_unique([name if host is None else f"{name} at {host}" for host, name in models], "model")
     return documents
 
 

@@ -3,14 +3,18 @@
 What cannot be used leaves what was read last in force, and is said once in the log.
 """
 
+import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from quire_gateway.errors import RoutingError
 from quire_gateway.routing.document import RoutingDocument, read_documents
 
 CHECK_SECONDS = 1.0
-"""How often the file is looked at."""
+"""How often the file is read, whatever `stat` says of it."""
+_STAT_SECONDS = 0.1
+"""How often it is looked whether it is another one: replicas come and go with it."""
 _MAX_BYTES = 16 << 20
 
 _log = logging.getLogger(__name__)
@@ -31,6 +35,31 @@ class FileSource:
         """Whether the file says what cannot be used."""
         self.documents, self._content = self._read()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that there is has been seen once."""
+        return True
+
+    @property
+    def problem(self) -> str:
+        """Why what is in force may be old, besides what the file says."""
+        return ""
+
+    async def follow(self, on_change: Callable[[], None]) -> None:
+        """Look at the file until cancelled; `on_change` is called when there is news of it."""
+        mark, num_looks = self._mark(), 0
+        while True:
+            await asyncio.sleep(_STAT_SECONDS)
+            old, mark, num_looks = mark, self._mark(), num_looks + 1
+            if mark == old and num_looks * _STAT_SECONDS < CHECK_SECONDS:
+                continue
+            was_stale, num_looks = self.is_stale, 0
+            if self.renew() or was_stale != self.is_stale:
+                on_change()
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
     def renew(self) -> bool:
         """Look at the file; the answer says whether there are other documents now."""
         try:
@@ -46,6 +75,14 @@ class FileSource:
         self.documents, self._content = documents, content
         _log.info("routing was read again from %s", self._path)
         return True
+
+    def _mark(self) -> tuple[int, ...] | None:
+        """What changes when another file is moved here; mostly also when it is written again."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
     def _read(self) -> tuple[tuple[RoutingDocument, ...], bytes]:
         try:

@@ -5,7 +5,10 @@ service     one service: its engines, its queue, who gets which
 watch       the state of one engine, as it pushes it
 fleet       all services, by the routing documents
 exchange    one request on its way: tried, failed over, passed on
+record      what is known of a request when it ends, and its line in the log
 relay       an engine's answer on its way to the client
+keep_awake  comments on a stream that waits for its first engine
+arrivals    what was asked of a service, for whoever sizes its fleet
 gateway     routes, and what all requests share
 management  health, metrics and the fleet, on a port of their own
 """

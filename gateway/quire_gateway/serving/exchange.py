@@ -6,8 +6,8 @@ admit ──► attempt ──► done, or broken after the first byte
 """
 
 import asyncio
-from dataclasses import dataclass
 
+from quire_engine.protocol.token_usage import TokenUsage
 from quire_gateway.choosing.demand import Demand
 from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.text_chunks import name_chunks, write_names
@@ -17,29 +17,16 @@ from quire_gateway.http.headers import to_engine, write_head
 from quire_gateway.http.request import Request
 from quire_gateway.routing.document import ApiKey
 from quire_gateway.serving.fleet import Fleet, Link
-from quire_gateway.serving.inquiry import Inquiry
+from quire_gateway.serving.inquiry import Inquiry, is_retry
+from quire_gateway.serving.keep_awake import KeepAwake
 from quire_gateway.serving.metrics import GatewayMetrics
+from quire_gateway.serving.record import Record
 from quire_gateway.serving.relay import Outcome, Relay
 from quire_gateway.serving.service import Grant, Service, Ticket
 
 _MAX_FAILURES = 3
 _MAX_REFUSALS = 8
 """Engines that refuse again and again know better than the gateway's prediction."""
-
-
-@dataclass(slots=True)
-class Record:
-    """What is known of a request when it ends, for metrics and the log."""
-
-    request_id: bytes
-    started_at: float
-    service: str = ""
-    key: str = ""
-    endpoint: str = ""
-    reason: str = ""
-    """Why it was refused or broke off."""
-    status: int = 0
-    first_byte_at: float | None = None
 
 
 class Exchange:
@@ -84,7 +71,22 @@ class Exchange:
         demand = self._demand
         size = demand.num_prompt_tokens + demand.num_output_tokens * demand.num_sequences
         self._service.access.spend(self._key, size, self._record.started_at)
-        self._metrics.key_tokens.labels(self._record.service, self._key.name).inc(size)
+        arrivals = self._service.arrivals
+        arrivals.arrive(demand.num_prompt_tokens, is_retry=is_retry(self._request))
+        try:
+            outcome = await self._answer()
+        except ApiError as error:
+            self._correct(-size)  # it took nothing
+            arrivals.refuse(error.reason)
+            raise
+        if outcome.status >= 400:
+            self._correct(-size)
+        else:
+            self._count(size, outcome.usage)
+
+    async def _answer(self) -> Outcome:
+        """Try engines until one has answered."""
+        demand = self._demand
         ticket = Ticket(
             key=self._key,
             demand=demand,
@@ -94,10 +96,10 @@ class Exchange:
         failed: set[Endpoint] = set()
         num_failures, num_refusals = 0, 0
         while True:
-            grant = await self._service.admit(ticket, failed)
+            grant = await self._admit(ticket, failed)
             outcome = await self._attempt(grant)
             if outcome.kind in ("done", "broken"):
-                return
+                return outcome
             if outcome.kind == "refused":
                 num_refusals += 1
                 if num_refusals >= _MAX_REFUSALS:
@@ -107,6 +109,47 @@ class Exchange:
                 failed.add(grant.endpoint)
                 if num_failures >= _MAX_FAILURES:
                     raise ApiError(502, "The engines failed on this request.", reason="failed")
+
+    async def _admit(self, ticket: Ticket, failed: set[Endpoint]) -> Grant:
+        """Return the engine that it goes to; a stream that waits for a first one is kept awake."""
+        service = self._service
+        if not self._inquiry.is_stream or service.has_eligible():
+            return await service.admit(ticket, failed)
+        awake = KeepAwake(self._client, self._record.request_id, lambda: not service.has_eligible())
+        try:
+            return await service.admit(ticket, failed)
+        finally:
+            awake.stop()
+
+    def _correct(self, num_more: float) -> None:
+        self._service.access.correct(self._key, num_more, self._loop.time())
+
+    def _count(self, num_estimated: float, usage: TokenUsage | None) -> None:
+        """Count what it took, as far as that is known."""
+        self._record.usage = usage
+        service, key = self._record.service, self._key.name
+        if usage is None:
+            self._metrics.key_tokens.labels(service, key, "estimated").inc(num_estimated)
+            return
+        self._correct(usage.num_tokens - num_estimated)
+        self._metrics.key_tokens.labels(service, key, "prompt").inc(usage.num_prompt_tokens)
+        self._metrics.key_tokens.labels(service, key, "completion").inc(usage.num_output_tokens)
+        self._service.arrivals.end(self._inquiry.num_prompt_tokens, usage)
+        self._judge_promises(usage)
+
+    def _judge_promises(self, usage: TokenUsage) -> None:
+        """Count whether the first token and the pace were as promised; streams show both."""
+        first_at, limits = self._record.first_byte_at, self._service.document.thresholds
+        if first_at is None or not self._inquiry.is_stream or self._demand.is_background:
+            return
+        promised = limits.slo_time_to_first_token_seconds
+        if promised is not None:
+            seconds = first_at - self._record.started_at
+            self._service.arrivals.first_token.count(seconds, promised)
+        promised = limits.slo_time_per_output_token_seconds
+        if promised is not None and usage.num_output_tokens > 1:
+            seconds = (self._loop.time() - first_at) / (usage.num_output_tokens - 1)
+            self._service.arrivals.output_token.count(seconds, promised)
 
     async def _attempt(self, grant: Grant) -> Outcome:
         endpoint = grant.endpoint
@@ -149,6 +192,7 @@ class Exchange:
         """Remember how the engine did."""
         record = self._record
         record.endpoint, record.status = endpoint.address, outcome.status
+        record.num_attempts += 1
         if outcome.kind == "done":
             endpoint.succeed()
         elif outcome.kind == "refused":
@@ -177,7 +221,9 @@ class Exchange:
         if seconds is not None:
             self._deadline = self._record.started_at + seconds
         return Demand(
-            num_prompt_tokens=inquiry.num_prompt_tokens,
+            num_prompt_tokens=round(
+                inquiry.num_prompt_tokens * self._service.arrivals.tokens_per_estimated
+            ),
             max_tokens=inquiry.max_tokens,
             survival=self._service.survival,
             num_sequences=inquiry.num_sequences,
@@ -192,6 +238,7 @@ class Exchange:
         headers = [
             *link.headers,
             *to_engine(self._request.headers),
+            *self._record.trace.headers,
             (b"content-length", b"%d" % len(self._request.body)),
             (b"x-request-id", self._record.request_id),
             (b"x-quire-priority", priority),

@@ -58,13 +58,30 @@ class Fleet:
         self._silence_seconds = silence_seconds
         self._loop = asyncio.get_running_loop()
         self._counter = 0
-        self._by_model: dict[str, Service] = {}
+        self._by_model: dict[str, list[Service]] = {}
+        self._hosts: set[str] = set()
+        """Of ingresses: who asks at one means its services alone."""
         self.services: dict[tuple[str, str], Service] = {}
         self.links: dict[Endpoint, Link] = {}
 
-    def find(self, model: str) -> Service | None:
-        """Return the service of a model's name."""
-        return self._by_model.get(model)
+    def find(self, model: str, host: str) -> Service | None:
+        """Return the service that a model's name means to who asks at a host.
+
+        Parameters
+        ----------
+        host
+            Name that the client asked for, lower case, without a port.
+        """
+        found = [one for one in self._by_model.get(model, ()) if self.is_at(one, host)]
+        if len(found) > 1:
+            found.sort(
+                key=lambda one: not _is_own_name(one, host)
+            )  # stable: the oldest stays first
+        return found[0] if found else None
+
+    def is_at(self, service: Service, host: str) -> bool:
+        """Whether a service is to be found at a host: all are, but for hosts of ingresses."""
+        return host not in self._hosts or host == _host_of(service)
 
     def update(self, documents: Iterable[RoutingDocument]) -> None:
         """Put these documents in force, and no others."""
@@ -78,11 +95,12 @@ class Fleet:
             else:
                 service.update(document)
             self._sync_engines(service, document.engines)
-        self._by_model = {
-            name: service
-            for service in self.services.values()
-            for name in service.document.model_names
-        }
+        self.services = {key: self.services[key] for key in wanted}
+        self._by_model = {}
+        for service in self.services.values():
+            for name in service.document.model_names:
+                self._by_model.setdefault(name, []).append(service)
+        self._hosts = {host for one in self.services.values() if (host := _host_of(one))}
 
     async def run(self) -> None:
         """Let time pass for those that wait."""
@@ -113,8 +131,11 @@ class Fleet:
     def _sync_engines(self, service: Service, places: Iterable[EnginePlace]) -> None:
         wanted = {place.address: place for place in places}
         for endpoint in list(service.endpoints):
-            if endpoint.address not in wanted:
+            place = wanted.get(endpoint.address)
+            if place is None or place.accelerator != endpoint.accelerator:
                 self._leave(service, endpoint)
+            else:
+                endpoint.is_leaving = place.is_leaving
         known = {endpoint.address for endpoint in service.endpoints}
         for address, place in wanted.items():
             if address not in known:
@@ -128,10 +149,11 @@ class Fleet:
             gateway=self._gateway,
             slot=service.index.join(),
         )
+        endpoint.is_leaving = place.is_leaving
         pool = ConnectionPool(host.strip("[]"), int(port))
         link = Link(endpoint, pool, self._headers(service.document, place.address))
         self.links[endpoint] = link
-        service.endpoints.append(endpoint)
+        service.add(endpoint)
 
         watch = EngineWatch(
             endpoint,
@@ -166,3 +188,13 @@ class Fleet:
             )
             headers.append((b"authorization", b"Bearer " + token.encode()))
         return headers
+
+
+def _host_of(service: Service) -> str:
+    return (service.document.host or "").lower()
+
+
+def _is_own_name(service: Service, host: str) -> bool:
+    """Whether a host is the name of a service's own Service in the cluster."""
+    namespace, name = service.document.key
+    return host == f"{name}.{namespace}" or host.startswith(f"{name}.{namespace}.svc")

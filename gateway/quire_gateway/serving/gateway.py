@@ -1,7 +1,6 @@
 """Routes of the public port, and what all requests share."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 import msgspec
@@ -12,7 +11,7 @@ from quire_gateway.http.headers import Headers
 from quire_gateway.http.request import Request
 from quire_gateway.routing.access import may_use
 from quire_gateway.routing.document import ApiKey
-from quire_gateway.serving.exchange import Exchange, Record
+from quire_gateway.serving.exchange import Exchange
 from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.inquiry import (
     ENGINE_PATHS,
@@ -22,13 +21,14 @@ from quire_gateway.serving.inquiry import (
     request_id_of,
 )
 from quire_gateway.serving.metrics import GatewayMetrics
+from quire_gateway.serving.record import Record, log_request
+from quire_gateway.serving.relay import error_events
 from quire_gateway.serving.service import Service
+from quire_gateway.serving.trace_context import trace_of
 
 JSON: Headers = [(b"content-type", b"application/json")]
 _MODELS = "/v1/models"
 _PROBES = frozenset({"/health", "/healthz", "/readyz"})
-
-_log = logging.getLogger(__name__)
 
 
 class Gateway:
@@ -59,6 +59,8 @@ class Gateway:
         self._timeout_seconds = request_timeout_seconds
         self._logs_requests = logs_requests
         self._loop = asyncio.get_running_loop()
+        self.has_routing = True
+        """Whether it knows which services there are."""
         self.is_refusing = False
         """No request is taken any more: the gateway ends."""
 
@@ -68,14 +70,19 @@ class Gateway:
         if path in _PROBES:
             answer_probe(client, path, is_ready=self._is_ready())
             return
-        record = Record(request_id_of(request), self._loop.time())
+        trace = trace_of(request.headers)
+        record = Record(request_id_of(request), trace, self._loop.time(), path)
         try:
             await self._route(client, request, path, record)
         except ApiError as error:
             record.status, record.reason = error.status, error.reason
             self._metrics.refusals.labels(record.service, error.reason).inc()
-            headers = [*JSON, *error.headers(), (b"x-request-id", record.request_id)]
-            client.respond(error.status, headers, error.body())
+            if client.has_started:  # with comments, while it waited
+                client.write(error_events(path, error))
+                client.finish()
+            else:
+                headers = [*JSON, *error.headers(), (b"x-request-id", record.request_id)]
+                client.respond(error.status, headers, error.body())
         except asyncio.CancelledError:
             record.status, record.reason = 0, "client_left"
             raise
@@ -92,6 +99,13 @@ class Gateway:
                 reason="shutting_down",
                 retry_after_seconds=1.0,
             )
+        if not self.has_routing:
+            raise ApiError(
+                503,
+                "The gateway does not know its models yet; send the request again.",
+                reason="no_routing",
+                retry_after_seconds=2.0,
+            )
         if path == _MODELS or path.startswith(_MODELS + "/"):
             if request.method not in (b"GET", b"HEAD"):
                 raise _wrong_method(request)
@@ -103,7 +117,7 @@ class Gateway:
             raise _wrong_method(request)
         inquiry = read_inquiry(path, request)
         service, key = self._identify(inquiry.model, request)
-        record.service, record.key = service.document.name, key.name
+        record.service, record.key = service.document.label, key.name
         self._metrics.key_requests.labels(record.service, record.key).inc()
         exchange = Exchange(
             client,
@@ -127,10 +141,11 @@ class Gateway:
         ApiError
             404, 401 or 403. Which models there are is told to those who may use them.
         """
-        service = self._fleet.find(model)
+        host = host_of(request)
+        service = self._fleet.find(model, host)
         if service is None:
             raise _unknown_model(model, self._names(request))
-        key = service.access.identify(bearer_of(request), host_of(request))
+        key = service.access.identify(bearer_of(request), host)
         if not may_use(key, model):
             raise ApiError(
                 403, "The key is not for this model.", reason="model_forbidden", param="model"
@@ -139,14 +154,17 @@ class Gateway:
 
     def _names(self, request: Request) -> list[str]:
         """The models that this client may use."""
-        names: list[str] = []
+        names: dict[str, None] = {}
+        presented, host = bearer_of(request), host_of(request)
         for service in self._fleet.services.values():
+            if not self._fleet.is_at(service, host):
+                continue
             try:
-                key = service.access.identify(bearer_of(request), host_of(request))
+                key = service.access.identify(presented, host)
             except ApiError:
                 continue
-            names += [name for name in service.document.model_names if may_use(key, name)]
-        return names
+            names |= dict.fromkeys(n for n in service.document.model_names if may_use(key, n))
+        return list(names)
 
     def _answer_models(
         self, client: ClientConnection, request: Request, name: str, record: Record
@@ -169,7 +187,8 @@ class Gateway:
 
     def _end(self, record: Record) -> None:
         """Count the request, and log it if that is wanted; never what it said."""
-        seconds = self._loop.time() - record.started_at
+        ended_at = self._loop.time()
+        seconds = ended_at - record.started_at
         metrics = self._metrics
         metrics.requests.labels(record.service, str(record.status)).inc()
         if record.service:
@@ -178,24 +197,20 @@ class Gateway:
                 first = record.first_byte_at - record.started_at
                 metrics.first_byte_seconds.labels(record.service).observe(first)
         if self._logs_requests:
-            _log.info(
-                "request %s service=%s key=%s engine=%s status=%d reason=%s seconds=%.3f",
-                record.request_id.decode(),
-                record.service or "-",
-                record.key or "-",
-                record.endpoint or "-",
-                record.status,
-                record.reason or "-",
-                seconds,
-            )
+            log_request(record, ended_at)
 
 
-def answer_probe(client: ClientConnection, path: str, *, is_ready: bool) -> None:
-    """Answer a probe: alive, or ready."""
-    if path == "/readyz" and not is_ready:
-        client.respond(503, JSON, b'{"status":"not ready"}')
-    else:
-        client.respond(200, JSON, b'{"status":"ok"}')
+def answer_probe(client: ClientConnection, path: str, *, is_ready: bool, problem: str = "") -> None:
+    """Answer a probe: alive, or ready.
+
+    Parameters
+    ----------
+    problem
+        What is wrong, and no reason to send requests elsewhere: others have it, too.
+    """
+    is_up = is_ready or path != "/readyz"
+    body = {"status": "ok" if is_up else "not ready"} | ({"problem": problem} if problem else {})
+    client.respond(200 if is_up else 503, JSON, msgspec.json.encode(body))
 
 
 def _unknown_model(name: str, known: list[str]) -> ApiError:

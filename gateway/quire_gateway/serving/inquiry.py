@@ -63,6 +63,7 @@ class Inquiry:
     """None if the request does not say."""
     deadline_seconds: float | None
     """Within so long of its arrival the first token is due."""
+    is_stream: bool = False
 
 
 def read_inquiry(path: str, request: Request) -> Inquiry:
@@ -96,6 +97,7 @@ def read_inquiry(path: str, request: Request) -> Inquiry:
         num_sequences=min(_first((body.best_of, body.n), 1), 128),
         is_background=_read_class(request, body.priority),
         deadline_seconds=_read_deadline(request),
+        is_stream=bytes(body.stream) == b"true",
     )
 
 
@@ -103,6 +105,11 @@ def request_id_of(request: Request) -> bytes:
     """Return the request's id: its own where it is fit to be logged, else a new one."""
     own = find(request.headers, b"x-request-id")
     return own if own and _REQUEST_ID.fullmatch(own) else uuid.uuid4().hex.encode()
+
+
+def is_retry(request: Request) -> bool:
+    """Whether a client's library sends it again by itself, as OpenAI's say."""
+    return (find(request.headers, b"x-stainless-retry-count") or b"0") != b"0"
 
 
 def bearer_of(request: Request) -> bytes | None:

@@ -15,9 +15,10 @@ from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.errors import ApiError
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.request import Request
+from quire_gateway.serving.arrivals import DemandReport
 from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.gateway import JSON, answer_probe
-from quire_gateway.serving.metrics import GatewayMetrics, gauge
+from quire_gateway.serving.metrics import GatewayMetrics, family
 from quire_gateway.serving.service import Service
 
 FLEET_SCHEMA_VERSION = 1
@@ -37,6 +38,7 @@ class EngineReport(msgspec.Struct, kw_only=True):
     accelerator: str
     is_eligible: bool
     """Whether requests are sent there."""
+    is_leaving: bool
     silent_seconds: float
     num_failures: int
     in_flight: int
@@ -51,6 +53,9 @@ class ServiceReport(msgspec.Struct, kw_only=True):
     name: str
     queue: dict[str, QueueReport]
     queued_blocks: float
+    num_gateways: int
+    """Those that share the limits of keys, this one included."""
+    demand: DemandReport
     engines: list[EngineReport]
 
 
@@ -73,14 +78,16 @@ class Management:
         name: str,
         stale_seconds: float,
         is_ready: Callable[[], bool],
+        routing_problem: Callable[[], str],
     ) -> None:
         self._fleet = fleet
         self._metrics = metrics
         self._name = name
         self._stale_seconds = stale_seconds
         self._is_ready = is_ready
+        self._routing_problem = routing_problem
         self._loop = asyncio.get_running_loop()
-        metrics.watch(self._gauges)
+        metrics.watch(self._families)
 
     async def answer(self, client: ClientConnection, request: Request) -> None:
         """Answer one request."""
@@ -88,7 +95,8 @@ class Management:
         if request.method != b"GET":
             client.respond_error(ApiError(405, "Only GET is taken here.", reason="wrong_method"))
         elif path in ("/healthz", "/readyz"):
-            answer_probe(client, path, is_ready=self._is_ready())
+            problem = self._routing_problem()
+            answer_probe(client, path, is_ready=self._is_ready(), problem=problem)
         elif path == "/metrics":
             kind = [(b"content-type", CONTENT_TYPE_LATEST.encode())]
             client.respond(200, kind, self._metrics.page())
@@ -116,6 +124,8 @@ class Management:
                 for name, ats in arrivals.items()
             },
             queued_blocks=service.queue.total_cost,
+            num_gateways=service.document.num_gateways,
+            demand=service.arrivals.report(now),
             engines=[self._report_engine(one, now) for one in service.endpoints],
         )
 
@@ -124,21 +134,47 @@ class Management:
             address=endpoint.address,
             accelerator=endpoint.accelerator,
             is_eligible=endpoint.is_eligible(now, self._stale_seconds),
+            is_leaving=endpoint.is_leaving,
             silent_seconds=now - endpoint.heard_at,
             num_failures=endpoint.num_failures,
             in_flight=endpoint.num_in_flight,
             state=endpoint.state,
         )
 
-    def _gauges(self) -> Iterator[Metric]:
-        queued = gauge("queued_requests", "Requests that wait here.", "service", "priority")
-        engines = gauge("engines", "Engines, by whether requests go there.", "service", "eligible")
-        flying = gauge("in_flight_requests", "Requests at engines.", "service")
+    def _families(self) -> Iterator[Metric]:
+        names = (
+            "queued_requests",
+            "queued_blocks",
+            "engines",
+            "in_flight_requests",
+            "gateways",
+            "arrivals",
+            "client_retries",
+            "promises",
+        )
+        made = {name: family(name) for name in names}
         for one in self.report().services:
-            for priority, queue in one.queue.items():
-                queued.add_metric((one.name, priority), queue.waiting)
-            num_eligible = sum(engine.is_eligible for engine in one.engines)
-            engines.add_metric((one.name, "yes"), num_eligible)
-            engines.add_metric((one.name, "no"), len(one.engines) - num_eligible)
-            flying.add_metric((one.name,), sum(engine.in_flight for engine in one.engines))
-        yield from (queued, engines, flying)
+            for labels, name, value in _samples(one):
+                made[name].add_metric((f"{one.namespace}/{one.name}", *labels), value)
+        yield from made.values()
+
+
+def _samples(service: ServiceReport) -> Iterator[tuple[tuple[str, ...], str, float]]:
+    """Labels besides the service's, the metric's name, and its value."""
+    for priority, queue in service.queue.items():
+        yield (priority,), "queued_requests", queue.waiting
+    yield (), "queued_blocks", service.queued_blocks
+    num_eligible = sum(engine.is_eligible for engine in service.engines)
+    yield ("yes",), "engines", num_eligible
+    yield ("no",), "engines", len(service.engines) - num_eligible
+    yield (), "in_flight_requests", sum(engine.in_flight for engine in service.engines)
+    yield (), "gateways", service.num_gateways
+    demand = service.demand
+    yield (), "arrivals", sum(demand.arrivals)
+    yield (), "client_retries", demand.num_retries
+    for promise, kept in (
+        ("first_token", demand.first_token),
+        ("output_token", demand.output_token),
+    ):
+        yield (promise, "yes"), "promises", kept.met
+        yield (promise, "no"), "promises", kept.missed

@@ -1,15 +1,91 @@
 """Metrics `quire_gateway_*`.
 
-Labels have values of fixed sets: services and keys are those of the routing documents.
+Labels have values of fixed sets: services and keys are those of the routing documents. The
+reference page is made of the table below.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_PREFIX = "quire_gateway_"
+
+
+class Description(NamedTuple):
+    """One metric."""
+
+    kind: Literal["counter", "gauge", "histogram"]
+    text: str
+    labels: tuple[str, ...] = ("service",)
+
+    def full_name(self, name: str) -> str:
+        """Return the name that Prometheus shows."""
+        return _PREFIX + name + ("_total" if self.kind == "counter" else "")
+
+
+METRICS = {
+    "requests": Description(
+        "counter",
+        "Requests that were answered, by status; 0: the client left before.",
+        ("service", "status"),
+    ),
+    "refusals": Description(
+        "counter", "Requests that the gateway itself refused.", ("service", "reason")
+    ),
+    "retries": Description(
+        "counter", "Attempts after which another engine was tried.", ("service", "reason")
+    ),
+    "engine_failures": Description(
+        "counter", "Attempts on which an engine failed.", ("service", "reason")
+    ),
+    "key_requests": Description("counter", "Requests by the key's name.", ("service", "key")),
+    "key_tokens": Description(
+        "counter",
+        "Tokens by the key's name; kind is prompt or completion, or estimated where the engine did"
+        " not say how many.",
+        ("service", "key", "kind"),
+    ),
+    "request_seconds": Description(
+        "histogram", "From a request's arrival to the end of its answer."
+    ),
+    "first_byte_seconds": Description(
+        "histogram", "From a request's arrival to the first byte of its answer."
+    ),
+    "arrivals": Description(
+        "counter", "Requests that keys allow, without those that clients' libraries sent again."
+    ),
+    "client_retries": Description(
+        "counter", "Requests that clients' libraries sent again by themselves."
+    ),
+    "promises": Description(
+        "counter",
+        "Interactive streams by whether the first token (first_token) and the pace (output_token)"
+        " were as the SLO promises.",
+        ("service", "promise", "kept"),
+    ),
+    "queued_requests": Description("gauge", "Requests that wait here.", ("service", "priority")),
+    "queued_blocks": Description("gauge", "KV blocks that these are expected to take."),
+    "engines": Description(
+        "gauge", "Engines, by whether requests go there.", ("service", "eligible")
+    ),
+    "in_flight_requests": Description("gauge", "Requests at engines."),
+    "gateways": Description("gauge", "Gateways that share the limits of keys."),
+    "routing_stale": Description(
+        "gauge", "1 while a routing document cannot be used, and an older one is in force.", ()
+    ),
+    "routing_source_up": Description(
+        "gauge", "1 while services and engines can be followed; 0 while they stay as they were.", ()
+    ),
+}
+"""All of them, by their names without prefix and ending."""
 
 
 class GatewayMetrics:
@@ -17,38 +93,16 @@ class GatewayMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = self._counter(
-            "requests",
-            "Requests that were answered, by status; 0: the client left before.",
-            "service",
-            "status",
-        )
-        self.refusals = self._counter(
-            "refusals", "Requests that the gateway itself refused.", "service", "reason"
-        )
-        self.retries = self._counter(
-            "retries", "Attempts after which another engine was tried.", "service", "reason"
-        )
-        self.failures = self._counter(
-            "engine_failures", "Attempts on which an engine failed.", "service", "reason"
-        )
-        self.key_requests = self._counter(
-            "key_requests", "Requests by the key's name.", "service", "key"
-        )
-        self.key_tokens = self._counter(
-            "key_tokens", "Tokens counted against the key's limit, estimated.", "service", "key"
-        )
-        self.seconds = self._histogram(
-            "request_seconds", "From a request's arrival to the end of its answer."
-        )
-        self.first_byte_seconds = self._histogram(
-            "first_byte_seconds", "From a request's arrival to the first byte of its answer."
-        )
-        self.routing_stale = Gauge(
-            "quire_gateway_routing_stale",
-            "1 while the routing documents cannot be used, and older ones are in force.",
-            registry=self.registry,
-        )
+        self.requests = self._counter("requests")
+        self.refusals = self._counter("refusals")
+        self.retries = self._counter("retries")
+        self.failures = self._counter("engine_failures")
+        self.key_requests = self._counter("key_requests")
+        self.key_tokens = self._counter("key_tokens")
+        self.seconds = self._histogram("request_seconds")
+        self.first_byte_seconds = self._histogram("first_byte_seconds")
+        self.routing_stale = self._gauge("routing_stale")
+        self.routing_source_up = self._gauge("routing_source_up")
 
     def watch(self, families: Callable[[], Iterator[Metric]]) -> None:
         """Export what is read at the moment of a scrape."""
@@ -64,15 +118,23 @@ class GatewayMetrics:
         text: bytes = generate_latest(self.registry)
         return text
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"quire_gateway_{name}", text, labels, registry=self.registry)
+    def _counter(self, name: str) -> Counter:
+        found = METRICS[name]
+        return Counter(_PREFIX + name, found.text, found.labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str) -> Histogram:
+    def _gauge(self, name: str) -> Gauge:
+        found = METRICS[name]
+        return Gauge(_PREFIX + name, found.text, found.labels, registry=self.registry)
+
+    def _histogram(self, name: str) -> Histogram:
+        found = METRICS[name]
         return Histogram(
-            f"quire_gateway_{name}", text, ("service",), buckets=_SECONDS, registry=self.registry
+            _PREFIX + name, found.text, found.labels, buckets=_SECONDS, registry=self.registry
         )
 
 
-def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-    """Make a gauge of the gateway, to be filled at a scrape."""
-    return GaugeMetricFamily(f"quire_gateway_{name}", text, labels=labels)
+def family(name: str) -> GaugeMetricFamily | CounterMetricFamily:
+    """Make a metric that is filled at a scrape."""
+    found = METRICS[name]
+    kind = GaugeMetricFamily if found.kind == "gauge" else CounterMetricFamily
+    return kind(_PREFIX + name, found.text, labels=found.labels)

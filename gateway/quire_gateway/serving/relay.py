@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from quire_engine.protocol.token_usage import USAGE_HEADER, TokenUsage, read_usage, take_usage
+from quire_gateway.errors import ApiError
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.headers import Headers, find, to_client
 from quire_gateway.http.request import Request
@@ -20,7 +22,7 @@ _REFUSALS = frozenset({429, 503})
 _NOT_FOR_CLIENTS = frozenset({401, 403, 407})
 """The engine does not take the gateway for one: nothing that a client could do about."""
 _MAX_REFUSAL_BYTES = 64 << 10
-_LOST = "The engine failed before this answer was complete."
+_LOST = ApiError(500, "The engine failed before this answer was complete.", reason="engine_lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Outcome:
     retry_after_seconds: float = 1.0
     is_nobodys_fault: bool = False
     """The engine closed a kept connection as the request was sent."""
+    usage: TokenUsage | None = None
+    """Tokens that it took, if the engine said so."""
 
 
 class Relay:
@@ -54,6 +58,9 @@ class Relay:
         self._headers: Headers = []
         self._refusal: bytearray | None = None
         self._border: EventBorder | None = None
+        self._usage: TokenUsage | None = None
+        self._error: bytearray | None = None
+        """An engine's error for a client whose stream has begun: it becomes an event."""
         self._length: int | None = None
         self._has_begun = False
 
@@ -72,7 +79,12 @@ class Relay:
             return
         if not self._has_begun:
             self._begin()
-        self._client.write(data if self._border is None else self._border.whole(data))
+        if self._error is not None:
+            self._error += data[: _MAX_REFUSAL_BYTES - len(self._error)]
+        elif self._border is None:
+            self._client.write(data)
+        else:
+            self._pass_on(self._border.whole(data))
 
     def on_end(self) -> None:
         """See `AnswerReceiver`."""
@@ -87,10 +99,12 @@ class Relay:
         self._client.upstream = None  # the connection may go to another request at once
         if not self._has_begun:
             self._begin()
-        if self._border is not None:
-            self._client.write(self._border.rest())
+        if self._error is not None:
+            self._client.write(events_of(self._path, bytes(self._error)))
+        elif self._border is not None:
+            self._pass_on(self._border.rest())
         self._client.finish()
-        self._settle(Outcome("done", self._status))
+        self._settle(Outcome("done", self._status, usage=self._usage))
 
     def on_failure(self, reason: str, *, was_reused: bool) -> None:
         """See `AnswerReceiver`."""
@@ -100,7 +114,7 @@ class Relay:
             self._settle(Outcome("failed", 0, reason, is_nobodys_fault=was_reused))
             return
         if self._border is not None and self._length is None:
-            self._client.write(error_events(self._path))
+            self._client.write(error_events(self._path, _LOST))
             self._client.finish()
         else:
             self._client.cut()
@@ -110,28 +124,42 @@ class Relay:
         self._has_begun = True
         self.first_byte_at = self._loop.time()
         self._request.body = b""  # it is not sent again
+        self._usage = read_usage(find(self._headers, USAGE_HEADER))
+        is_stream = (find(self._headers, b"content-type") or b"").startswith(b"text/event-stream")
+        if is_stream:
+            self._border = EventBorder()
+        if self._client.has_started:  # with comments, while it waited
+            self._error = None if is_stream and self._status == 200 else bytearray()
+            return
         headers = [pair for pair in to_client(self._headers) if pair[0] != b"x-request-id"]
         headers.append((b"x-request-id", self._request_id))
-        if (find(headers, b"content-type") or b"").startswith(b"text/event-stream"):
-            self._border = EventBorder()
         length = find(self._headers, b"content-length")
         self._length = int(length) if length is not None and length.isdigit() else None
         self._client.start(self._status, headers, self._length)
+
+    def _pass_on(self, events: bytes) -> None:
+        events, usage = take_usage(events)
+        if usage is not None:
+            self._usage = usage
+        self._client.write(events)
 
     def _settle(self, outcome: Outcome) -> None:
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 
 
-def error_events(path: str) -> bytes:
+def error_events(path: str, error: ApiError) -> bytes:
     """Return how a stream of this route says that it broke off."""
-    if path == "/v1/responses":
-        event = {"type": "error", "code": "engine_lost", "message": _LOST, "param": None}
-        return b"event: error\ndata: %b\n\n" % msgspec.json.encode(event)
-    detail = {
-        "message": _LOST,
-        "type": "InternalServerError",
-        "param": None,
-        "code": "engine_lost",
-    }
-    return b"data: %b\n\ndata: [DONE]\n\n" % msgspec.json.encode({"error": detail})
+    return events_of(path, error.body())
+
+
+def events_of(path: str, body: bytes) -> bytes:
+    """Make of an error's body the last events of a stream."""
+    if path != "/v1/responses":
+        return b"data: %b\n\ndata: [DONE]\n\n" % body.replace(b"\n", b" ")
+    try:
+        detail = msgspec.json.decode(body)["error"]
+        event = {"type": "error"} | {name: detail[name] for name in ("code", "message", "param")}
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        event = {"type": "error", "code": "engine_error", "message": "It failed.", "param": None}
+    return b"event: error\ndata: %b\n\n" % msgspec.json.encode(event)

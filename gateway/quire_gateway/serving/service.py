@@ -28,9 +28,11 @@ from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.prefix_index import PrefixIndex
 from quire_gateway.choosing.queue import FairQueue, Waiting
 from quire_gateway.choosing.retry import jitter, predict_wait
+from quire_gateway.choosing.shares import TrafficShares
 from quire_gateway.errors import ApiError
 from quire_gateway.routing.access import Access
 from quire_gateway.routing.document import ApiKey, RoutingDocument
+from quire_gateway.serving.arrivals import Arrivals
 
 LENGTHS_SECONDS = 5.0
 """How often the estimate of answers' lengths is made anew."""
@@ -87,6 +89,8 @@ class Service:
         self.endpoints: list[Endpoint] = []
         self.index = PrefixIndex()
         self.queue = FairQueue(document.thresholds.max_waiting_requests)
+        self.arrivals = Arrivals(clock())
+        self._shares = TrafficShares()
         self._next_counter = next_counter
         self._clock = clock
         self._chance = chance
@@ -95,6 +99,7 @@ class Service:
         self._holding: set[Endpoint] = set()
         self._survival: SurvivalCurve = merge_lengths([])
         self._survival_at = -inf
+        self.update(document)
 
     @property
     def survival(self) -> SurvivalCurve:
@@ -113,6 +118,12 @@ class Service:
         self.document = document
         self.access.update(document, self._clock())
         self.queue.max_waiting = document.thresholds.max_waiting_requests
+        self._shares.plan({one.name: one.traffic_share for one in document.accelerators})
+
+    def add(self, endpoint: Endpoint) -> None:
+        """Use another engine."""
+        endpoint.lean = self._shares.lean(endpoint.accelerator)
+        self.endpoints.append(endpoint)
 
     def hear(self, endpoint: Endpoint, state: EngineState) -> None:
         """An engine has told its state: who waits may find room now."""
@@ -198,7 +209,9 @@ class Service:
         state = endpoint.state
         size = ticket.demand.blocks(state.tokens_per_block) if state else 0.0
         num_hits = self.index.hits(ticket.demand.chunks).get(endpoint.slot, 0)
-        endpoint.send(grant.counter, size, count_uncached(ticket.demand, num_hits))
+        num_uncached = count_uncached(ticket.demand, num_hits)
+        endpoint.send(grant.counter, size, num_uncached)
+        self._shares.send(endpoint.accelerator, num_uncached + ticket.demand.num_output_tokens)
         if holds_room:
             self._holding.add(endpoint)
         return grant

@@ -1,0 +1,87 @@
+"""TLS of the clients' port: 1.2 and newer, HTTP/1.1, with files that may change at any time.
+
+A changed pair is first put together apart. Only one that fits is used, by handshakes from then on:
+connections that there are keep theirs.
+"""
+
+import logging
+import ssl
+from pathlib import Path
+from typing import NoReturn
+
+from quire_gateway.errors import SettingsError
+
+HANDSHAKE_SECONDS = 10.0
+CHECK_SECONDS = 1.0
+"""How often the files are looked at."""
+
+_log = logging.getLogger(__name__)
+
+_Stamp = tuple[tuple[int, int, int], ...]
+
+
+class Certificate:
+    """A certificate chain with its key.
+
+    Raises
+    ------
+    SettingsError
+        They cannot be used at the start.
+    """
+
+    def __init__(self, chain: Path, key: Path) -> None:
+        self._chain = chain
+        self._key = key
+        self._stamp = self._look()
+        self._current = self._load()
+        self.context = self._load()
+        self.context.sni_callback = self._choose  # called for clients that name no server, too
+
+    def renew(self) -> None:
+        """Look at the files, and use what they have; a bad pair leaves the one before in force."""
+        stamp = self._look()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._current = self._load()
+        except SettingsError as error:
+            _log.error("the TLS certificate stays as it was: %s", error)
+        else:
+            _log.info("the TLS certificate was read again from %s", self._chain)
+
+    def _choose(self, handshake: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:  # noqa: ARG002
+        handshake.context = self._current
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        for path in (self._chain, self._key):
+            try:
+                path.read_bytes()
+            except OSError as error:
+                raise SettingsError(f"cannot read {path}: {error.strerror}") from error
+        try:
+            context.load_cert_chain(self._chain, self._key, password=_refuse_password)
+        except (ssl.SSLError, OSError) as error:
+            raise SettingsError(
+                f"{self._chain} and {self._key} are no certificate with its key, in PEM: {error}"
+            ) from error
+        return context
+
+    def _look(self) -> _Stamp:
+        """What tells that a file is another one; mounted Secrets change by a link."""
+        stamps = []
+        for path in (self._chain, self._key):
+            try:
+                found = path.stat()
+            except OSError:
+                stamps.append((0, 0, 0))
+            else:
+                stamps.append((found.st_ino, found.st_mtime_ns, found.st_size))
+        return tuple(stamps)
+
+
+def _refuse_password() -> NoReturn:
+    raise SettingsError("the TLS key is encrypted: give one that is not")

@@ -1,0 +1,134 @@
+"""TLS of the clients' port: who gets in, and certificates that change while it runs."""
+
+import http.client
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hack.cluster.certificates import Authority, KeyPair
+from tests.api.gateways import GATEWAY, RunningGateway, service
+from tests.api.servers import RunningServer, wait_until
+from tests.api.test_gateway import COMPLETIONS, completion
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    made = Authority(tmp_path / "authority")
+    made.folder.mkdir()
+    made.create()
+    return made
+
+
+def put(pair: KeyPair, folder: Path) -> tuple[str, ...]:
+    """Put a pair where the gateway looks for it; returns the flags."""
+    chain, key = folder / "tls.crt", folder / "tls.key"
+    for source, target in ((pair.certificate, chain), (pair.key, key)):
+        fresh = target.with_suffix(".new")
+        shutil.copy(source, fresh)
+        fresh.rename(target)
+    return "--tls-certificate-file", str(chain), "--tls-key-file", str(key)
+
+
+def port_of(gateway: RunningGateway) -> int:
+    return int(gateway.url.rpartition(":")[2])
+
+
+def connect(gateway: RunningGateway, context: ssl.SSLContext, name: str | None) -> ssl.SSLSocket:
+    plain = socket.create_connection(("127.0.0.1", port_of(gateway)), timeout=60)
+    return context.wrap_socket(plain, server_hostname=name)
+
+
+def subject(gateway: RunningGateway, context: ssl.SSLContext) -> str:
+    """The common name of the certificate that a new connection gets."""
+    with connect(gateway, context, "gateway.example") as made:
+        found: Any = made.getpeercert()
+    return str(dict(pair for (pair,) in found["subject"])["commonName"])
+
+
+def test_a_certificate_that_changes_is_used_and_connections_stay(
+    server: RunningServer, authority: Authority, tmp_path: Path
+) -> None:
+    hosts = ("gateway.example", "127.0.0.1")
+    first = authority.issue("first", "first", hosts=hosts)
+    second = authority.issue("second", "second", hosts=hosts)
+    log = tmp_path / "log"
+    context = ssl.create_default_context(cafile=str(authority.own.certificate))
+    context.set_alpn_protocols(["h2", "http/1.1"])
+
+    flags = put(first, tmp_path)
+    with RunningGateway(tmp_path / "r.json", [service([server])], *flags, stderr=log) as gateway:
+        assert gateway.url.startswith("https://")
+        wait_until(lambda: gateway.num_eligible() == 1)
+        with connect(gateway, context, "gateway.example") as made:
+            assert made.selected_alpn_protocol() == "http/1.1"
+        assert subject(gateway, context) == "first"
+        kept = http.client.HTTPSConnection(
+            "127.0.0.1", port_of(gateway), context=context, timeout=60
+        )
+        kept.request("GET", "/v1/models")
+        assert kept.getresponse().read()
+
+        put(KeyPair(second.certificate, first.key), tmp_path)  # a pair that is none
+        wait_until(lambda: "the TLS certificate stays as it was" in log.read_text())
+        assert subject(gateway, context) == "first"
+
+        put(second, tmp_path)
+        wait_until(lambda: subject(gateway, context) == "second")
+        kept.request("GET", "/v1/models")
+        assert kept.getresponse().read()
+        kept.close()
+
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        body = completion(stream=True)
+        with httpx.Client(verify=context, timeout=60) as client:
+            answer = client.post(gateway.url + COMPLETIONS, json=body)
+        assert answer.text.endswith("data: [DONE]\n\n")
+
+
+def test_what_is_older_or_no_tls_gets_no_answer(authority: Authority, tmp_path: Path) -> None:
+    flags = put(authority.issue("one", "one", hosts=("127.0.0.1",)), tmp_path)
+    with RunningGateway(tmp_path / "r.json", [service([])], *flags) as gateway:
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises(ssl.SSLError):
+            connect(gateway, old, None)
+        with socket.create_connection(("127.0.0.1", port_of(gateway)), timeout=60) as plain:
+            plain.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert b"HTTP" not in plain.recv(1000)
+
+
+def test_files_that_are_no_certificate_are_an_error_at_the_start(
+    authority: Authority, tmp_path: Path
+) -> None:
+    pair, other = authority.issue("a", "a"), authority.issue("b", "b")
+    text = tmp_path / "text"
+    text.write_text("no PEM")
+    routing = tmp_path / "r.json"
+    routing.write_text("[]")
+    for chain, key, said in (
+        (tmp_path / "none", pair.key, "cannot read"),
+        (pair.certificate, tmp_path, "cannot read"),
+        (text, pair.key, "no certificate with its key"),
+        (pair.certificate, other.key, "no certificate with its key"),
+        (pair.certificate, None, "need each other"),
+    ):
+        flags = ["--tls-certificate-file", str(chain)]
+        flags += ["--tls-key-file", str(key)] if key else []
+        ran = subprocess.run(
+            [sys.executable, *GATEWAY, "--routing", str(routing), "--port", "0", *flags],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 2
+        assert said in ran.stderr

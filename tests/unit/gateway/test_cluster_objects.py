@@ -1,0 +1,129 @@
+"""From a cluster's objects to routing documents."""
+
+import json
+from typing import Any
+
+import pytest
+
+from quire_gateway.routing.cluster_objects import DocumentReader, with_places
+from quire_gateway.routing.document import EnginePlace, RoutingDocument
+from tests.unit.gateway.builders import document, routing
+
+ACCELERATORS = [{"name": "l4"}, {"name": "l4-big"}]
+
+
+def config_map(name: str = "chat", made_at: str = "2026-01-01T00:00:00Z", **changes: Any) -> Any:
+    return {
+        "metadata": {
+            "namespace": "default",
+            "name": f"{name}-routing",
+            "labels": {"serving.quire.dev/service": name},
+            "creationTimestamp": made_at,
+        },
+        "data": {"routing.json": json.dumps(document(**{"name": name} | changes))},
+    }
+
+
+def keyed(*maps: Any) -> dict[tuple[str, str], Any]:
+    return {("default", one["metadata"]["name"]): one for one in maps}
+
+
+def slice_of(*endpoints: Any, service: str = "chat-engines", **changes: Any) -> dict[str, Any]:
+    labels = {"kubernetes.io/service-name": service} | changes.pop("labels", {})
+    metadata = {"namespace": "default", "name": changes.pop("name", "s1"), "labels": labels}
+    ports = [{"name": "http", "port": 8000}]
+    body = {"metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": endpoints}
+    return body | changes
+
+
+def endpoint(address: str, pod: str = "", **conditions: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"addresses": [address], "conditions": conditions}
+    return found | ({"targetRef": {"name": pod, "uid": pod}} if pod else {})
+
+
+def placed(*slices: dict[str, Any]) -> RoutingDocument:
+    one = routing(engines_service="chat-engines", accelerators=ACCELERATORS)
+    (found,) = with_places([one], slices)
+    return found
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"routing.json": "{"},
+        {"routing.json": json.dumps(document(schema_version=0))},
+        {"routing.json": json.dumps([document(), document(name="other")])},
+        {"routing.json": json.dumps(document(namespace="of-somebody-else"))},
+        {"routing.json": json.dumps(document(name="another"))},
+        {},
+        None,
+    ],
+)
+def test_of_a_broken_document_the_last_good_one_stays(broken: Any) -> None:
+    reader, good = DocumentReader(), config_map(model_names=["before"])
+    reader.read(keyed(good))
+    assert [one.model_names for one in reader.read(keyed(good | {"data": broken}))] == [("before",)]
+    assert set(reader.problems) == {("default", "chat-routing")}
+
+    (mended,) = reader.read(keyed(config_map(model_names=["after"])))
+    assert mended.model_names == ("after",)
+    assert not reader.problems
+
+
+def test_a_document_that_never_was_good_is_none() -> None:
+    reader = DocumentReader()
+    assert not reader.read(keyed(config_map() | {"data": {"routing.json": "{"}}))
+    assert reader.problems
+    assert not reader.read({})
+    assert not reader.problems
+
+
+def test_the_oldest_comes_first() -> None:
+    young, old = config_map("a", "2026-02-01T00:00:00Z"), config_map("b", "2026-01-01T00:00:00Z")
+    assert [one.name for one in DocumentReader().read(keyed(young, old))] == ["b", "a"]
+
+
+def test_engines_are_those_of_the_service_whatever_their_slice_and_readiness() -> None:
+    found = placed(
+        slice_of(endpoint("10.0.0.1", "chat-l4-5d-x", ready=True)),
+        slice_of(
+            endpoint("10.0.0.2", "chat-l4-big-5d-x", ready=False),
+            endpoint("10.0.0.3", "x", terminating=True),
+            name="s2",
+            ports=[{"name": "metrics", "port": 9}, {"name": "http", "port": 8001}],
+        ),
+        slice_of(endpoint("fd00::1"), name="s3", addressType="IPv6", ports=[]),
+        slice_of(endpoint("10.0.0.9"), service="other-engines"),
+        slice_of({"addresses": ["host.example"]}, {"addresses": []}, name="s4"),
+        slice_of(name="s5", endpoints=None, ports=None),
+    )
+    assert found.engines == (
+        EnginePlace(address="10.0.0.1:8000", accelerator="l4"),
+        EnginePlace(address="10.0.0.2:8001", accelerator="l4-big"),
+        EnginePlace(address="10.0.0.3:8001", is_leaving=True),
+        EnginePlace(address="[fd00::1]:8000"),
+    )
+
+
+def test_an_engine_counts_once() -> None:
+    found = placed(
+        slice_of(endpoint("10.0.0.1", "a", terminating=True)),
+        slice_of(endpoint("10.0.0.1", "a", ready=True), name="s2"),
+        slice_of(endpoint("fd00::1", "a", ready=True), name="s3", addressType="IPv6"),
+    )
+    assert found.engines == (EnginePlace(address="10.0.0.1:8000"),)
+
+
+def test_gateways_are_those_that_the_operator_lists() -> None:
+    listed = {"endpointslice.kubernetes.io/managed-by": "quire-operator"}
+    of_the_cluster = {"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}
+    gateways = [endpoint(f"10.1.0.{number}", ready=True) for number in range(3)]
+    one = slice_of(*gateways, endpoint("10.1.0.9", ready=False), service="chat", labels=listed)
+    other = slice_of(*gateways, endpoint("10.1.0.8"), service="chat", labels=of_the_cluster)
+    assert placed(one, other).num_gateways == 3
+    assert placed().num_gateways == 1
+
+
+def test_engines_that_a_document_itself_names_are_not_believed_in_a_cluster() -> None:
+    (document_,) = with_places([routing(engines=[{"address": "10.9.9.9:80"}])], [])
+    assert document_.engines == ()
