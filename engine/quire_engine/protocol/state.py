@@ -55,6 +55,18 @@ class PrefixChunkLog(msgspec.Struct, kw_only=True, frozen=True):
     events: list[tuple[Literal["inserted", "evicted"], str]] = []
 
 
+class Loading(msgspec.Struct, kw_only=True, frozen=True):
+    """How far the model has come on its way into the engine."""
+
+    phase: Literal["fetching", "loading"]
+    """Fetching: its files are found, downloaded and checked. Loading: the core reads them, and
+    measures how long steps take."""
+    stage: str
+    """What of that is being done, in words for people."""
+    fraction: float
+    """Of the stage, in [0, 1]."""
+
+
 class EngineState(msgspec.Struct, kw_only=True, frozen=True):
     """One engine as of its latest statistics.
 
@@ -100,6 +112,9 @@ class EngineState(msgspec.Struct, kw_only=True, frozen=True):
     """The commit that the model's files are of, where it comes from a hub."""
     calibration: CalibrationReport | None = None
     """How `step_time` began: what was measured before the engine was ready."""
+    loading: Loading | None = None
+    """As long as the model is not loaded, once something is known of it. Progress alone does not
+    raise `sequence`."""
 
 
 class Heartbeat(msgspec.Struct, kw_only=True, frozen=True):

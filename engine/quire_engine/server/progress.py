@@ -2,10 +2,26 @@
 
 import logging
 import time
-from typing import TextIO
+from collections.abc import Callable
+from typing import Literal, TextIO
+
+from quire_engine.execution.base import Progress
+from quire_engine.protocol.state import Loading
 
 _LOG_INTERVAL_SECONDS = 5.0
 """Where lines cannot be rewritten, a stage is reported at most this often."""
+
+
+def noting(
+    phase: Literal["fetching", "loading"], note: Callable[[Loading], None], report: Progress
+) -> Progress:
+    """Note how far a phase has come, for `GET /state`, and report it as before."""
+
+    def progress(stage: str, fraction: float) -> None:
+        note(Loading(phase=phase, stage=stage, fraction=min(max(fraction, 0.0), 1.0)))
+        report(stage, fraction)
+
+    return progress
 
 
 class ProgressRecords:

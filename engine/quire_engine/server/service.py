@@ -19,7 +19,7 @@ from quire_engine.profiles.files import is_profile_file, read_profile
 from quire_engine.protocol.grammar import Grammar, GrammarSpec
 from quire_engine.protocol.live_state import LiveState
 from quire_engine.protocol.messages import ModelFacts
-from quire_engine.protocol.state import EngineState, write_compact
+from quire_engine.protocol.state import EngineState, Loading, write_compact
 from quire_engine.server.activity import Activity
 from quire_engine.server.arrivals import GatewayArrivals
 from quire_engine.server.background import run_in_daemon_thread
@@ -30,6 +30,7 @@ from quire_engine.server.grammar_process import TrialSetup
 from quire_engine.server.grammars import Grammars
 from quire_engine.server.metrics import ServerMetrics
 from quire_engine.server.model_files import choose_defaults, choose_tokenizer, find_model
+from quire_engine.server.progress import noting
 from quire_engine.server.prompts import most_characters
 from quire_engine.server.rendering import TemplateRenderer
 from quire_engine.server.schemas.models import Health
@@ -117,6 +118,7 @@ class Service:
         self.tool_setup = ToolSetup()
         """How the model is told of tools, and how it calls them."""
         self._client: CoreClient | None = None
+        self._loading: Loading | None = None
 
     async def load(self, report: Progress) -> None:
         """Fetch the model, start the core, and wait until both can take requests.
@@ -126,17 +128,23 @@ class Service:
         QuireError
             The model cannot be fetched, read or held; the message says what to do.
         """
-        model = await run_in_daemon_thread(lambda: find_model(self.config, report))
+        fetching = noting("fetching", self.note_loading, report)
+        model = await run_in_daemon_thread(lambda: find_model(self.config, fetching))
         path = None if model is None else model.path
         self.model_revision = None if model is None else model.revision
         # before the core, which reads the weights: what the server cannot use is told at once
         await self.read_defaults(path)
-        client = CoreClient(self.config, path, on_progress=report, on_news=self.feed.bump)
+        loading = noting("loading", self.note_loading, report)
+        client = CoreClient(self.config, path, on_progress=loading, on_news=self.feed.bump)
         self._own_steering.client = client
         self.use_core(client)
         await client.start()
         self.open(await self.prepare(path))
         self.feed.bump()
+
+    def note_loading(self, loading: Loading | None) -> None:
+        """The model has come so far; may be called from any thread."""
+        self._loading = loading
 
     def use_core(self, client: CoreClient) -> None:
         """Have this core, which may still be loading."""
@@ -205,6 +213,12 @@ class Service:
         """Whether a load balancer should send requests here."""
         is_loaded = self._client is not None and self._tokenizer is not None
         return is_loaded and self.client.is_ready and not self.is_draining
+
+    @property
+    def loading(self) -> Loading | None:
+        """How far the model has come; None once it is loaded."""
+        has_model = self._tokenizer is not None and self._client is not None
+        return None if has_model and self.client.facts is not None else self._loading
 
     @property
     def is_draining(self) -> bool:

@@ -9,6 +9,7 @@ from quire_engine.protocol.state import (
     NO_BLOCKS,
     SCHEMA_VERSION,
     EngineState,
+    Loading,
     PrefixChunkLog,
     SequenceCounts,
     report_pressure,
@@ -34,6 +35,10 @@ class Reporter(Protocol):
     @property
     def is_draining(self) -> bool:
         """Whether it is being taken out of service."""
+
+    @property
+    def loading(self) -> Loading | None:
+        """How far the model has come."""
 
     @property
     def age_seconds(self) -> float:
@@ -80,6 +85,7 @@ def describe_state(
         num_recomputed_tokens=totals["num_recomputed_tokens"],
         num_core_restarts=client.num_core_deaths if client else 0,
         num_audits=stats.num_audits if stats else 0,
+        loading=service.loading,
     )
 
 

@@ -17,6 +17,7 @@ from enum import StrEnum
 from quire_engine.config import EngineConfig
 from quire_engine.core.shared_core import CoreHistory, CoreNews
 from quire_engine.protocol.messages import Message, Thresholds
+from quire_engine.protocol.state import Loading
 
 
 class PoolState(Message):
@@ -31,6 +32,8 @@ class PoolState(Message):
     is_draining: bool = False
     is_stopping: bool = False
     is_closed: bool = False
+    loading: Loading | None = None
+    """How far the model has come, until it is loaded."""
 
 
 class ModelFound(Message):

@@ -14,6 +14,7 @@ counted stays on the board.
 """
 
 import asyncio
+import contextlib
 import logging
 import mmap
 import os
@@ -29,6 +30,7 @@ from quire_engine.core.shared_core import CoreNews, CoreObserver
 from quire_engine.errors import ConfigError, QuireError
 from quire_engine.execution.base import Progress
 from quire_engine.protocol.messages import Message
+from quire_engine.protocol.state import Loading
 from quire_engine.server.background import run_in_daemon_thread
 from quire_engine.server.count_board import SEGMENT_BYTES, CountBoard
 from quire_engine.server.drain import Drain
@@ -36,6 +38,7 @@ from quire_engine.server.errors import ApiError
 from quire_engine.server.loading import without_secrets
 from quire_engine.server.metrics import ServerMetrics
 from quire_engine.server.model_files import find_model
+from quire_engine.server.progress import noting
 from quire_engine.server.service import choose_model_name
 from quire_engine.server.state_feed import StateFeed
 from quire_engine.server.steering import CONFIRM_SECONDS, OwnSteering
@@ -65,6 +68,7 @@ from quire_engine.workers.process import WorkerProcess
 _FIRST_WAIT_SECONDS = 1.0
 """Before a worker is started again that died before it could take requests; doubles."""
 _MAX_WAIT_SECONDS = 60.0
+_LOADING_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -101,6 +105,8 @@ class WorkerPool(CoreObserver):
         self._orders: set[asyncio.Task[None]] = set()
         self._change = asyncio.Event()
         self._failure: QuireError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._told_loading_at = 0.0
         self.was_ready = False
 
     def start(self) -> None:
@@ -118,14 +124,15 @@ class WorkerPool(CoreObserver):
         QuireError
             The model cannot be fetched, read or held; the message says what to do.
         """
-        model = await run_in_daemon_thread(lambda: find_model(self._core_config, report))
+        fetching = noting("fetching", self._note_loading, report)
+        model = await run_in_daemon_thread(lambda: find_model(self._core_config, fetching))
         path = None if model is None else model.path
         self._model = ModelFound(
             path=None if path is None else str(path),
             revision=None if model is None else model.revision,
         )
         self._tell_all(self._model)
-        await self._start_core(path, report)
+        await self._start_core(path, noting("loading", self._note_loading, report))
         await self._until(lambda: self._failure is not None or self._are_all_loaded())
         if self._failure is not None:
             raise self._failure
@@ -290,6 +297,19 @@ class WorkerPool(CoreObserver):
         """Tell all workers the state, and wait until each has confirmed it."""
         number = self._publish()
         await self._until(lambda: all(worker.applied >= number for worker in self._living()))
+
+    def _note_loading(self, loading: Loading) -> None:
+        """The model has come so far; called from any thread, and often."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server ends
+            self._loop.call_soon_threadsafe(self._tell_loading, loading)
+
+    def _tell_loading(self, loading: Loading) -> None:
+        """Tell the workers of each stage, and twice a second how far it is."""
+        before, now = self._state.loading, time.monotonic()
+        is_new = before is None or (before.phase, before.stage) != (loading.phase, loading.stage)
+        if is_new or now >= self._told_loading_at + _LOADING_SECONDS:
+            self._state.loading, self._told_loading_at = loading, now
+            self._publish()
 
     def _publish(self) -> int:
         self._state.number += 1

@@ -130,6 +130,7 @@ class Worker:
         service = self.service
         service.drain.is_on = state.is_draining
         service.is_stopping = state.is_stopping
+        service.note_loading(state.loading)
         if state.is_closed and not service.is_closed:
             service.refuse_all()
             self._run(self._tell_idle())
