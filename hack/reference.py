@@ -8,6 +8,7 @@ from hack.generated import write_or_check
 from hack.gpu_figures import README, render_readme
 from hack.metrics_page import metrics_page
 from quire_engine.config.markdown import reference_page
+from quire_operator.planner.network_paths import paths_page
 from quire_operator.resource import markdown as resource
 
 PAGES = {
@@ -15,6 +16,7 @@ PAGES = {
     Path("docs/reference/gateway-metrics.md"): gateway_metrics_page,
     Path("docs/reference/inference-service.md"): resource.reference_page,
     Path("docs/reference/metrics.md"): metrics_page,
+    Path("docs/reference/network.md"): paths_page,
     README: render_readme,
 }
 

@@ -18,10 +18,12 @@ class SettingsError(OperatorError):
 class ApiError(OperatorError):
     """The API server refused a request, or could not be reached."""
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None, words: str = "") -> None:
         super().__init__(message)
         self.status = status
         """HTTP status; None: there was no answer."""
+        self.words = words or message
+        """What the API server said, without what was asked."""
 
 
 class RetryableError(ApiError):

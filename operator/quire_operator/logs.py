@@ -1,5 +1,8 @@
 """The operator's log: a JSON object a line, or lines for people.
 
+A line for each plan that changed something, with what and why; for each event that is written; for
+each change of the leader; and for what goes wrong. None for a look that found everything right.
+
 While the API server is away, every watch and every service has something to say of it, every few
 seconds: of warnings from the same line of code only the first few come at once, then one a while,
 which says how many it stands for.
@@ -12,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 _AT_ONCE = 5
 _REST_SECONDS = 60.0
@@ -26,6 +30,11 @@ def configure(log_format: str) -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+def of(service: tuple[str, str], **fields: object) -> dict[str, Any]:
+    """`extra` of a record about a service: fields that a JSON line has beside its message."""
+    return {"fields": {"namespace": service[0], "service": service[1], **fields}}
 
 
 @dataclass
@@ -78,6 +87,7 @@ class _JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **getattr(record, "fields", {}),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

@@ -1,7 +1,8 @@
 """What the operator may do in a cluster: these rights and no others.
 
 Cluster-wide, or in single namespaces: then without nodes. In its own namespace it also has its
-Lease and its root secret.
+Lease and its root secret. Secrets it gets by the names that services have for them; it can neither
+list nor watch them.
 """
 
 from typing import Any
@@ -22,7 +23,8 @@ def rules() -> list[Body]:
         {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": _WATCH},
         {"apiGroups": [GROUP], "resources": [f"{PLURAL}/status"], "verbs": ["patch"]},
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": _MAKE},
-        {"apiGroups": [""], "resources": ["configmaps", "secrets", "services"], "verbs": _MAKE},
+        {"apiGroups": [""], "resources": ["configmaps", "services"], "verbs": _MAKE},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create", "patch"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": _WATCH},
         {
             "apiGroups": ["discovery.k8s.io"],

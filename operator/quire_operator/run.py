@@ -16,23 +16,24 @@ import kopf
 from quire_engine.startup_heap import freeze_startup_heap
 from quire_operator import root_secret, web
 from quire_operator.cluster.api import ClusterApi
-from quire_operator.cluster.kinds import PODS, SERVICES
+from quire_operator.cluster.kinds import SERVICES
 from quire_operator.cluster.leader import Leader
 from quire_operator.cluster.store import Store
 from quire_operator.cluster.watching import Watching
 from quire_operator.errors import ApiError, OperatorError, RetryableError, SettingsError
-from quire_operator.planner.observed import pod_from
 from quire_operator.reconciling.engines import Engines
 from quire_operator.reconciling.metrics import Metrics
+from quire_operator.reconciling.polling import Polling
 from quire_operator.reconciling.queue import WorkQueue
 from quire_operator.reconciling.reconciler import Reconciler
-from quire_operator.resource.reading import InvalidResourceError, read
+from quire_operator.reconciling.secrets import NamedSecrets
 from quire_operator.settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
 
 _MOST_PAUSE_SECONDS = 1.0
 """Between tries to reach the API server, and to find the CRD."""
+_COUNT_SECONDS = 5.0
 
 
 async def run(settings: OperatorSettings) -> int:
@@ -65,11 +66,20 @@ class _Operator:
             poll_seconds=settings.poll_seconds,
             clock=time.monotonic,
         )
+        secrets = NamedSecrets(api, period_seconds=settings.secrets_seconds, clock=time.monotonic)
+        self._polling = Polling(
+            store=self._store,
+            queue=self._queue,
+            engines=self._engines,
+            secrets=secrets,
+            poll_seconds=settings.poll_seconds,
+        )
         self._reconciler = Reconciler(
             api=api,
             store=self._store,
             queue=self._queue,
             engines=self._engines,
+            secrets=secrets,
             settings=settings.for_planner(),
             metrics=self._metrics,
             root_secret=lambda: self._root,
@@ -174,7 +184,8 @@ class _Operator:
             group.create_task(self._end_when_lost(), name="lease")
             group.create_task(self._resync(), name="resync")
             group.create_task(self._relist(), name="relist")
-            group.create_task(self._poll(), name="poll")
+            group.create_task(self._polling.run(), name="poll")
+            group.create_task(self._count(), name="count")
             for number in range(self._settings.workers):
                 group.create_task(self._reconciler.work(), name=f"worker {number}")
 
@@ -225,30 +236,11 @@ class _Operator:
                 _log.warning("a list after a cut watch failed: %s", error)
                 self._watching.relist_needed.set()
 
-    async def _poll(self) -> None:
-        """Ask engines for their state, one service after another over the whole interval."""
+    async def _count(self) -> None:
+        """Show how many services wait, now and then."""
         while True:
-            keys = self._store.keys(SERVICES.kind)
-            pause = self._settings.poll_seconds / max(len(keys), 1)
-            for key in keys:
-                await self._ask(key)
-                await asyncio.sleep(pause)
             self._metrics.queue_length.set(len(self._queue))
-            self._engines.keep_only(set(keys), set(self._store.keys(PODS.kind)))
-            if not keys:
-                await asyncio.sleep(self._settings.poll_seconds)
-
-    async def _ask(self, key: tuple[str, str]) -> None:
-        body = self._store.get(SERVICES.kind, key)
-        if body is None:
-            return
-        try:
-            service = read(body)
-        except InvalidResourceError:
-            return
-        pods = tuple(map(pod_from, self._store.parts(PODS.kind, key)))
-        if any(pod.is_ready for pod in pods) and await self._engines.ask(service, pods):
-            self._queue.add(key)
+            await asyncio.sleep(_COUNT_SECONDS)
 
 
 def _pauses() -> Iterator[float]:

@@ -16,7 +16,7 @@ _CHOICES = {
     "image_pull_policy": ("Always", "IfNotPresent", "Never"),
     "log_format": ("json", "text"),
 }
-_ABOVE_ZERO = ("lease_seconds", "resync_seconds", "poll_seconds", "workers")
+_ABOVE_ZERO = ("lease_seconds", "resync_seconds", "poll_seconds", "secrets_seconds", "workers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,8 @@ class OperatorSettings:
     """How often everything is looked at anew, whatever was or was not heard."""
     poll_seconds: float = 15.0
     """How often engines are asked for their state."""
+    secrets_seconds: float = 60.0
+    """How often Secrets that services name are read again, those with API keys among them."""
     workers: int = 8
     """Services that are worked on at the same time."""
     http_host: str = "0.0.0.0"  # noqa: S104 - probes and Prometheus come from outside the pod

@@ -235,6 +235,7 @@ def test_columns_and_categories(api_cluster: Cluster) -> None:
         "AGE",
         "ACCELERATORS",
         "BLOCKS",
+        "LOADING",
         "TOKENS/S",
     ]
 

@@ -165,8 +165,8 @@ def _error(method: str, path: str, error: ApiException) -> ApiError:
     status, message = int(error.status or 0), _message(error)
     text = f"{method.upper()} {path}: {status} {message}"
     if status in _RETRYABLE and _PERMANENT_500 not in message:
-        return RetryableError(text, status)
-    return ApiError(text, status)
+        return RetryableError(text, status, message)
+    return ApiError(text, status, message)
 
 
 def _message(error: ApiException) -> str:

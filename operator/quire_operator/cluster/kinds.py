@@ -28,16 +28,18 @@ SECRETS = Kind("v1", "Secret", "secrets")
 EVENTS = Kind("v1", "Event", "events")
 LEASES = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
+CONFIG_MAPS = Kind("v1", "ConfigMap", "configmaps")
+
 MADE = (
     DEPLOYMENTS,
-    Kind("v1", "ConfigMap", "configmaps"),
-    SECRETS,
+    CONFIG_MAPS,
     Kind("v1", "Service", "services"),
     Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices"),
     Kind("networking.k8s.io/v1", "Ingress", "ingresses"),
     Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
 )
-"""Kinds that the operator makes; those with its label are watched."""
+"""Kinds that the operator makes and watches, those with its label. It makes Secrets, too, and does
+not watch them: that would need the right to read all that there are."""
 
-BY_NAME = {one.kind: one for one in (SERVICES, PODS, NODES, EVENTS, LEASES, *MADE)}
+BY_NAME = {one.kind: one for one in (SERVICES, PODS, NODES, SECRETS, EVENTS, LEASES, *MADE)}

@@ -41,6 +41,7 @@ class Leader:
         self._seen: tuple[str, str] | None = None
         """Holder and version of the Lease as it was seen last."""
         self._seen_at = 0.0
+        self._fields = {"fields": {"lease": f"{namespace}/{name}", "identity": identity}}
         self.elected = asyncio.Event()
 
     @property
@@ -53,7 +54,7 @@ class Leader:
         while True:
             try:
                 if await self._try():
-                    _log.info("leader: %s", self._identity)
+                    _log.info("leader now: %s", self._identity, extra=self._fields)
                     self.elected.set()
                     return
             except ApiError as error:
@@ -73,15 +74,15 @@ class Leader:
             except ApiError as error:
                 _log.warning("the Lease could not be renewed: %s", error)
             except TimeoutError:
-                _log.error("the Lease was not renewed in time")
+                _log.error("leader no more: the Lease was not renewed in time", extra=self._fields)
                 return
             else:
                 if not is_ours:
-                    _log.error("another replica took the Lease")
+                    _log.error("leader no more: another took the Lease", extra=self._fields)
                     return
                 renewed_at = began
             if self._clock() >= deadline and renewed_at != began:
-                _log.error("the Lease was not renewed in time")
+                _log.error("leader no more: the Lease was not renewed in time", extra=self._fields)
                 return
 
     async def release(self) -> None:
@@ -93,6 +94,7 @@ class Leader:
             if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
                 lease["spec"]["holderIdentity"] = ""
                 await self._api.replace(LEASES, self._namespace, self._name, lease)
+                _log.info("leader no more: the Lease was given back", extra=self._fields)
         except ApiError as error:
             _log.warning("the Lease could not be given back: %s", error)
 
@@ -105,6 +107,8 @@ class Leader:
         spec: dict[str, Any] = lease.get("spec", {})
         holder = spec.get("holderIdentity") or ""
         version = str(lease["metadata"]["resourceVersion"])
+        if holder != (self._seen[0] if self._seen else "") and holder not in ("", self._identity):
+            _log.info("leader now: %s", holder, extra=self._fields)
         if (holder, version) != self._seen:
             self._seen, self._seen_at = (holder, version), self._clock()
         lasts = float(spec.get("leaseDurationSeconds") or self._lease_seconds)

@@ -8,7 +8,9 @@ engine_pod             the pod of one accelerator
 template               which template a Deployment has: kept unless what it is made of changed
 placement              how many replicas on which accelerator
 memory                 whether a model fits an accelerator
-deployment, network, access, documents     the objects
+network_paths, outside who may reach whom, as data
+api_keys               a Secret's keys, as gateways are told of them
+deployment, network, documents, disruption     the objects
 conditions, events, status                 what is said of it
 plan                   all of it, on one screen
 """

@@ -13,6 +13,7 @@ Said = tuple[bool | None, str, str]
 """Whether it is so (None: not known), the reason, the message."""
 
 _MAX_MESSAGE = 2000
+_MOST_SENTENCES = 5
 
 
 def conditions(
@@ -139,14 +140,14 @@ def _degradations(
             "ModelDoesNotFit",
             "; ".join(f"{one.accelerator}: {one.message}" for one in misfits),
         )
-    if observed.missing_secrets:
-        missing = ", ".join(observed.missing_secrets)
-        yield True, "SecretMissing", f"there is no Secret {missing} in this namespace: create it"
+    yield from _of_secrets(observed)
+    yield from _of_refusals(observed)
+    kept = f"; {findings.num_old_ready} of the old revision serve on" if findings.is_rolling else ""
     stuck = [one.accelerator for one in observed.deployments.values() if one.is_stuck]
     if stuck and findings.trouble is None:
-        yield True, "RolloutStuck", f"no progress on {', '.join(stuck)}; the old revision serves on"
+        yield True, "RolloutStuck", f"no progress on {', '.join(stuck)}{kept}"
     if findings.trouble:
-        yield True, findings.trouble.reason, findings.trouble.message
+        yield True, findings.trouble.reason, findings.trouble.message + kept
     if placement.num_missing:
         yield (
             True,
@@ -156,6 +157,37 @@ def _degradations(
                 " maxReplicas: raise it, or add an accelerator"
             ),
         )
+
+
+def _of_secrets(observed: Observed) -> Iterator[Said]:
+    seen = observed.secrets
+    if seen.missing:
+        missing = ", ".join(seen.missing)
+        yield True, "SecretMissing", f"there is no Secret {missing} in this namespace: create it"
+    if seen.unreadable:
+        words = "; ".join(seen.unreadable)
+        yield True, "SecretUnreadable", f"{words}; what was read before stays in force"
+    if seen.keys.problems:
+        yield True, "ApiKeysInvalid", _several("of the Secret with API keys", seen.keys.problems)
+
+
+def _of_refusals(observed: Observed) -> Iterator[Said]:
+    if observed.refusals:
+        several = [f"{one.what}: {one.words}" for one in observed.refusals]
+        yield True, "ApplyRefused", _several("the API server did not take", several)
+    refused = {
+        name: one.refused_pods for name, one in observed.deployments.items() if one.refused_pods
+    }
+    if refused:
+        several = [f"{name}: {words}" for name, words in refused.items()]
+        yield True, "PodsRefused", _several("no pod could be made for", several)
+
+
+def _several(what: str, sentences: Sequence[str]) -> str:
+    """The first few: all of them may be hundreds."""
+    more = len(sentences) - _MOST_SENTENCES
+    rest = f"; and {more} more" if more > 0 else ""
+    return f"{what} {'; '.join(sentences[:_MOST_SENTENCES])}{rest}"
 
 
 def _gpus_available(observed: Observed, placement: Placement, findings: Findings) -> Said:
@@ -191,7 +223,13 @@ def _model_loaded(observed: Observed, findings: Findings) -> Said:
         return None, "NoReplicasWanted", "no replica is wanted"
     running = [pod for pod in observed.pods if pod.is_scheduled and not pod.waiting_reason]
     if running:
-        return False, "Loading", f"{len(running)} engines download or load the model"
+        phases = {one.phase for one in observed.loading.values()}
+        reason = "Fetching" if "Fetching" in phases else "Loading"
+        does = {"Fetching": "fetch", "Loading": "load"}[reason] if phases else "fetch or load"
+        words = (
+            f"{len(running)} engines {does} the model; accelerators[].loadingPercent says how far"
+        )
+        return False, reason, words
     return False, "NotStarted", "no engine runs yet"
 
 

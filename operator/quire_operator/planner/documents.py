@@ -14,6 +14,7 @@ from msgspec import Struct, to_builtins
 from quire_engine.protocol.internal_token import valid_tokens
 from quire_engine.protocol.messages import Thresholds
 from quire_operator.planner import names
+from quire_operator.planner.api_keys import RoutedKey
 from quire_operator.planner.engine_flags import live_config, thresholds
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.placement import price_of
@@ -51,6 +52,8 @@ class RoutingDocument(Struct, frozen=True, kw_only=True):
     """Whether everybody may ask at the ingress."""
     api_keys_secret: str | None
     """Secret with the keys of those who may ask."""
+    api_keys: tuple[RoutedKey, ...]
+    """Those keys, by their SHA-256."""
     engine_selector: dict[str, str]
     """Labels of the engine pods."""
     engines_service: str
@@ -88,6 +91,7 @@ def routing_document(observed: Observed, settings: PlannerSettings) -> RoutingDo
         host=spec.ingress.host if spec.ingress else None,
         is_public=spec.access.public,
         api_keys_secret=keys.name if keys else None,
+        api_keys=observed.secrets.keys.keys if keys else (),
         engine_selector=names.engine_selector(service.name),
         engines_service=names.engines_service_name(service.name),
         engine_port=names.ENGINE_PORT,

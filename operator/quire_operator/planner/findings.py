@@ -33,6 +33,8 @@ class Findings:
     num_ready: int
     num_updated_ready: int
     """Ready ones of the newest revision."""
+    num_old_ready: int
+    """Ready ones of other revisions."""
     is_rolling: bool
     trouble: Trouble | None
     """The worst reason why a pod does not run."""
@@ -53,6 +55,7 @@ def find(observed: Observed) -> Findings:
         num_pods=len(pods),
         num_ready=sum(pod.is_ready for pod in pods),
         num_updated_ready=sum(pod.is_ready for pod in current),
+        num_old_ready=sum(pod.is_ready for pod in pods if pod not in current),
         is_rolling=any(
             not one.is_observed or one.num_pods > one.num_updated for one in deployments
         ),

@@ -11,7 +11,9 @@ import ipaddress
 from typing import Any
 
 from quire_operator.planner import names
+from quire_operator.planner.network_paths import ENGINE, engine_paths, policy_spec
 from quire_operator.planner.observed import Observed
+from quire_operator.planner.outside import outside_ports
 from quire_operator.planner.settings import PlannerSettings
 
 Body = dict[str, Any]
@@ -72,26 +74,9 @@ def ingress(observed: Observed) -> Body | None:
 
 
 def network_policy(observed: Observed, settings: PlannerSettings) -> Body:
-    """Who may reach the engines, and whom they may reach.
-
-    In: the gateway and the operator, Prometheus; the kubelet's probes are always let through. Out:
-    names, and the model's source over HTTPS. Without a gateway, everybody in the cluster.
-    """
+    """Who may reach the engines, and whom they may reach: see `network_paths`."""
     service = observed.service
-    peers: list[Body] = [
-        {"namespaceSelector": _by_name(settings.operator_namespace)},
-        {"namespaceSelector": _by_name(settings.monitoring_namespace)},
-    ]
-    if settings.gateway is None:
-        peers = [{"namespaceSelector": {}}]
-    else:
-        pods = {"matchLabels": dict(settings.gateway.selector)}
-        gateway = {"namespaceSelector": _by_name(settings.gateway.namespace), "podSelector": pods}
-        peers.insert(0, gateway)
-    names_of_the_cluster = {
-        "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
-    }
-    downloads = {"ports": [{"protocol": "TCP", "port": 443}]}
+    paths = engine_paths(settings, outside_ports(service))
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -100,12 +85,7 @@ def network_policy(observed: Observed, settings: PlannerSettings) -> Body:
             "name": names.engines_service_name(service.name),
             "labels": names.labels(service.name, "engines"),
         },
-        "spec": {
-            "podSelector": {"matchLabels": names.engine_selector(service.name)},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": peers, "ports": [{"protocol": "TCP", "port": names.ENGINE_PORT}]}],
-            "egress": [names_of_the_cluster, downloads],
-        },
+        "spec": policy_spec(ENGINE, paths, names.engine_selector(service.name), settings),
     }
 
 
@@ -164,7 +144,3 @@ def _service(observed: Observed, name: str, role: str) -> Body:
 
 def _port(port: int, target: str) -> Body:
     return {"name": "http", "port": port, "targetPort": target, "protocol": "TCP"}
-
-
-def _by_name(namespace: str) -> Body:
-    return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from quire_engine.protocol.state import EngineState
+from quire_engine.protocol.state import EngineState, Loading
+from quire_operator.planner.api_keys import ApiKeys
 from quire_operator.planner.names import (
     ACCELERATOR_LABEL,
     GPU_RESOURCE,
@@ -15,6 +16,7 @@ from quire_operator.planner.names import (
 )
 from quire_operator.resource.reading import InferenceService
 
+_STEP_PERCENT = 5
 _GOOD_WAITS = frozenset(("ContainerCreating", "PodInitializing"))
 
 
@@ -67,6 +69,8 @@ class Deployment:
     """Whether old pods make room before new ones come."""
     is_stuck: bool = False
     """Whether its rollout has made no progress for its deadline."""
+    refused_pods: str = ""
+    """Why its controller may make no pods, in the API server's words: a quota, a webhook."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,14 @@ class Node:
     created_at: datetime
 
 
+class LoadingEngine(NamedTuple):
+    """How far an engine's model has come; the one that is behind is the lesser."""
+
+    phase: Literal["Fetching", "Loading"]
+    percent: int
+    """Of what it is at in this phase, rounded to 5."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """What an engine says of itself, as far as plans go: while this is equal, so is the plan."""
@@ -91,6 +103,33 @@ class Engine:
     num_reserved: int
     is_refusing: bool
     """Whether its pressure leaves no room for interactive requests."""
+    loading: LoadingEngine | None = None
+    """While its model is on the way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretsSeen:
+    """What is known of the Secrets that a service names."""
+
+    keys: ApiKeys = field(default_factory=ApiKeys)
+    """Keys of those who may ask; as they were last, where their Secret cannot be read now."""
+    missing: tuple[str, ...] = ()
+    """Names of those that there are not."""
+    unreadable: tuple[str, ...] = ()
+    """Names of those that could not be read, with the API server's words."""
+
+
+NO_SECRETS = SecretsSeen()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """An object that the API server did not take."""
+
+    what: str
+    """Kind and name."""
+    words: str
+    """Of the API server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +143,13 @@ class Observed:
     nodes: tuple[Node, ...] | None = None
     """None where nodes may not be read (an operator of one namespace)."""
     engines: Mapping[str, Engine] = field(default_factory=dict)
-    """Newest states by pod, only those heard of lately."""
-    missing_secrets: tuple[str, ...] = ()
-    """Secrets that the spec names and that there are not."""
+    """Newest states by pod, only of those that are ready and were heard of lately."""
+    loading: Mapping[str, LoadingEngine] = field(default_factory=dict)
+    """How far models of engines have come that are not ready, by pod."""
+    secrets: SecretsSeen = NO_SECRETS
+    """The Secrets that the spec names."""
+    refusals: tuple[Refusal, ...] = ()
+    """What the API server did not take of this plan, when it was applied."""
     gateway_addresses: tuple[str, ...] = ()
     """Of gateway pods that are ready."""
     root_secret: bytes = b""
@@ -123,7 +166,15 @@ def engine_from(state: EngineState) -> Engine:
         num_held=state.blocks.held,
         num_reserved=state.blocks.reserved,
         is_refusing=state.pressure is not None and state.pressure.value >= 1,
+        loading=_loading(state.loading) if state.loading else None,
     )
+
+
+def _loading(loading: Loading) -> LoadingEngine:
+    """In steps, so that a plan is made and a status written now and then only."""
+    steps = 100 // _STEP_PERCENT
+    phase: Literal["Fetching", "Loading"] = "Fetching" if loading.phase == "fetching" else "Loading"
+    return LoadingEngine(phase, int(loading.fraction * steps) * _STEP_PERCENT)
 
 
 def pod_from(body: Mapping[str, Any]) -> Pod:
@@ -167,9 +218,8 @@ def deployment_from(body: Mapping[str, Any]) -> Deployment:
     annotations = metadata.get("annotations", {})
     spec = body.get("spec", {})
     rolling = spec.get("strategy", {}).get("rollingUpdate", {})
-    progressing: Mapping[str, Any] = next(
-        (one for one in status.get("conditions", []) if one["type"] == "Progressing"), {}
-    )
+    conditions = {one["type"]: one for one in status.get("conditions", [])}
+    failure = conditions.get("ReplicaFailure", {})
     return Deployment(
         accelerator=metadata.get("labels", {}).get(ACCELERATOR_LABEL, ""),
         replicas=spec.get("replicas", 0),
@@ -181,7 +231,8 @@ def deployment_from(body: Mapping[str, Any]) -> Deployment:
         num_pods=status.get("replicas", 0),
         inputs_hash=annotations.get(INPUTS_ANNOTATION, ""),
         template=annotations.get(TEMPLATE_ANNOTATION, ""),
-        is_stuck=progressing.get("reason") == "ProgressDeadlineExceeded",
+        is_stuck=conditions.get("Progressing", {}).get("reason") == "ProgressDeadlineExceeded",
+        refused_pods=failure.get("message", "") if failure.get("status") == "True" else "",
     )
 
 

@@ -54,6 +54,10 @@ def _accelerators(observed: Observed, placement: Placement) -> tuple[Accelerator
         pods = [pod for pod in observed.pods if pod.accelerator == name and not pod.is_ending]
         engines = [observed.engines[pod.name] for pod in pods if pod.name in observed.engines]
         since = placement.short_since.get(name)
+        behind = min(
+            (observed.loading[pod.name] for pod in pods if pod.name in observed.loading),
+            default=None,
+        )
         found.append(
             AcceleratorStatus(
                 name=name,
@@ -63,6 +67,8 @@ def _accelerators(observed: Observed, placement: Placement) -> tuple[Accelerator
                 blocks_held_percent=_percent(engines, [one.num_held for one in engines]),
                 blocks_reserved_percent=_percent(engines, [one.num_reserved for one in engines]),
                 short_since=stamp(since) if since else None,
+                loading_phase=behind.phase if behind else None,
+                loading_percent=behind.percent if behind else None,
             )
         )
     return tuple(found)

@@ -1,13 +1,16 @@
 """The difference between what should be and what is, to the API server.
 
 An object is applied when its content is not what was applied last, or when somebody changed or
-deleted it since. What should not be any more is deleted.
+deleted it since. Secrets are not watched: what was done to one is put right when everything is
+forgotten. What should not be any more is deleted.
 """
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from quire_operator.cluster.api import Body, ClusterApi
 from quire_operator.cluster.kinds import BY_NAME, MADE
@@ -19,6 +22,34 @@ from quire_operator.resource.reading import InferenceService
 _Place = tuple[str, Key]
 """Kind and key."""
 
+_WATCHED = frozenset(kind.kind for kind in MADE)
+
+
+class Change(NamedTuple):
+    """An object that is otherwise than before."""
+
+    what: str
+    """Kind and name."""
+    why: str
+
+
+class Refused(NamedTuple):
+    """An object that the API server did not take."""
+
+    what: str
+    """Kind and name."""
+    error: ApiError
+
+
+@dataclass(kw_only=True)
+class Applied:
+    """What became of one plan."""
+
+    changes: list[Change] = field(default_factory=list)
+    num_writes: int = 0
+    """Requests that write, those that found everything right among them."""
+    refused: list[Refused] = field(default_factory=list)
+
 
 class Applier:
     """Applies plans, and remembers what it applied."""
@@ -26,57 +57,81 @@ class Applier:
     def __init__(self, api: ClusterApi, store: Store) -> None:
         self._api = api
         self._store = store
-        self._applied: dict[_Place, tuple[str, str]] = {}
-        """Content and mark of each object as of its last apply."""
+        self._applied: dict[Key, dict[_Place, tuple[str, str]]] = defaultdict(dict)
+        """By service, content and mark of each object as of its last apply."""
 
     def forget(self, service: Key) -> None:
         """Apply everything of a service the next time, whatever is known."""
-        for kind in MADE:
-            for body in self._store.parts(kind.kind, service):
-                self._applied.pop((kind.kind, key_of(body)), None)
+        self._applied.pop(service, None)
 
-    async def apply(self, service: InferenceService, objects: Sequence[Body]) -> int:
-        """Make a service's objects as planned; returns how many were written.
+    async def apply(self, service: InferenceService, objects: Sequence[Body]) -> Applied:
+        """Make a service's objects as planned.
 
-        Raises
-        ------
-        ApiError
-            One could not be: the first of them. All others are as they should be, so that one
-            refused object holds no other back; nothing was deleted.
+        One that is refused holds no other back, but nothing is deleted then.
         """
-        num_written = 0
-        first_error: ApiError | None = None
+        done = Applied()
         for wanted_body in objects:
+            what = f"{wanted_body['kind']} {wanted_body['metadata']['name']}"
             try:
-                num_written += await self._apply_one(wanted_body)
+                await self._apply_one(service.key, wanted_body, what, done)
             except ApiError as error:
-                first_error = first_error or error
-        if first_error is not None:
-            raise first_error
+                done.refused.append(Refused(what, error))
+        if not done.refused:
+            await self._delete_others(service, objects, done)
+        return done
+
+    async def _apply_one(self, service: Key, body: Body, what: str, done: Applied) -> None:
+        place = (body["kind"], key_of(body))
+        content = _hash(body)
+        live = self._store.get(*place)
+        last = self._applied[service].get(place)
+        is_as_applied = place[0] not in _WATCHED or (
+            live is not None and last is not None and last[1] == mark_of(live)
+        )
+        if is_as_applied and last is not None and last[0] == content:
+            return
+        result = await self._api.apply(body, MANAGER)
+        mark = mark_of(result)
+        self._applied[service][place] = (content, mark)
+        done.num_writes += 1
+        if why := _why(place[0], live, mark, last, content):
+            done.changes.append(Change(what, why))
+
+    async def _delete_others(
+        self, service: InferenceService, objects: Sequence[Body], done: Applied
+    ) -> None:
         wanted = {(body["kind"], key_of(body)) for body in objects}
         for kind in MADE:
             for body in self._store.parts(kind.kind, service.key):
                 if (kind.kind, key_of(body)) not in wanted and _is_made_for(body, service):
-                    num_written += await self._delete(kind.kind, body)
-        return num_written
+                    what = f"{kind.kind} {body['metadata']['name']}"
+                    try:
+                        await self._delete(service.key, kind.kind, body, what, done)
+                    except ApiError as error:
+                        done.refused.append(Refused(what, error))
 
-    async def _apply_one(self, body: Body) -> bool:
-        place = (body["kind"], key_of(body))
-        content = _hash(body)
-        live = self._store.get(*place)
-        if live is not None and self._applied.get(place) == (content, mark_of(live)):
-            return False
-        result = await self._api.apply(body, MANAGER)
-        self._applied[place] = (content, mark_of(result))
-        return True
-
-    async def _delete(self, kind: str, body: Any) -> bool:  # noqa: ANN401
+    async def _delete(self, service: Key, kind: str, body: Any, what: str, done: Applied) -> None:  # noqa: ANN401
         if "deletionTimestamp" in body["metadata"]:
-            return False
+            return
         namespace, name = key_of(body)
         await self._api.delete(BY_NAME[kind], namespace, name, body["metadata"].get("uid"))
-        self._applied.pop((kind, (namespace, name)), None)
-        return True
+        self._applied[service].pop((kind, (namespace, name)), None)
+        done.num_writes += 1
+        done.changes.append(Change(what, "not wanted any more"))
+
+
+def _why(kind: str, live: Any, mark: str, last: tuple[str, str] | None, content: str) -> str:  # noqa: ANN401
+    """Why an object was written; empty where it is as it was before.
+
+    What is not watched is taken to be as it was, when it was not applied before.
+    """
+    if kind not in _WATCHED:
+        return "" if last is None or last[0] == content else "planned otherwise"
+    if live is None:
+        return "missing" if last is not None else "new"
+    if mark == mark_of(live):
+        return ""
+    return "planned otherwise" if last is None or last[0] != content else "changed by others"
 
 
 def _is_made_for(body: Any, service: InferenceService) -> bool:  # noqa: ANN401

@@ -73,14 +73,19 @@ class Engines:
             del self._told[key]
 
     async def ask(self, service: InferenceService, pods: tuple[Pod, ...]) -> bool:
-        """Ask a service's ready engines for their state, and tell them its limits.
+        """Ask a service's engines for their state, and tell them its limits.
 
+        Those that still load answer, too, and say how far they are.
         Returns whether they say anything new: quiet engines say the same for hours, and a plan
         costs more than a question.
         """
         limits = thresholds(service)
-        ready = [pod for pod in pods if pod.is_ready and pod.address and not pod.is_ending]
-        await asyncio.gather(*(self._ask(service, pod, limits) for pod in ready))
+        alive = [
+            pod
+            for pod in pods
+            if pod.is_scheduled and pod.address and not (pod.is_ending or pod.waiting_reason)
+        ]
+        await asyncio.gather(*(self._ask(service, pod, limits) for pod in alive))
         told = self.heard(service, pods)
         is_new = self._told.get(service.key) != told
         self._told[service.key] = told

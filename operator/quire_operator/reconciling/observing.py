@@ -5,7 +5,14 @@ from collections.abc import Mapping
 from quire_operator.cluster.kinds import DEPLOYMENTS, NODES, PODS, SERVICES
 from quire_operator.cluster.store import Key, Store, key_of
 from quire_operator.planner.names import ROLE_LABEL, SERVICE_LABEL
-from quire_operator.planner.observed import Engine, Observed, deployment_from, node_from, pod_from
+from quire_operator.planner.observed import (
+    Engine,
+    Observed,
+    SecretsSeen,
+    deployment_from,
+    node_from,
+    pod_from,
+)
 from quire_operator.resource.reading import InferenceService
 
 
@@ -14,7 +21,7 @@ def observe(
     service: InferenceService,
     *,
     engines: Mapping[str, Engine],
-    missing_secrets: tuple[str, ...],
+    secrets: SecretsSeen,
     root_secret: bytes,
     may_see_nodes: bool,
 ) -> Observed:
@@ -34,7 +41,7 @@ def observe(
         ),
         nodes=tuple(map(node_from, store.all(NODES.kind))) if may_see_nodes else None,
         engines=engines,
-        missing_secrets=missing_secrets,
+        secrets=secrets,
         gateway_addresses=gateway_addresses(store),
         root_secret=root_secret,
         name_owner=_name_owner(store, service),

@@ -75,6 +75,10 @@ class WorkQueue:
         self._failures.pop(key, None)
         self._release(key)
 
+    def num_failures(self, key: Key) -> int:
+        """Looks at a key that failed since the last one that went well."""
+        return self._failures.get(key, 0)
+
     def failed(self, key: Key) -> float:
         """A look failed; returns after how many seconds it is tried again."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1

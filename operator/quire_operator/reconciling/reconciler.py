@@ -8,24 +8,26 @@ from datetime import datetime
 from msgspec import structs
 
 from quire_operator.cluster.api import ClusterApi
-from quire_operator.cluster.kinds import SECRETS, SERVICES
+from quire_operator.cluster.kinds import SERVICES
 from quire_operator.cluster.store import Key, Store
-from quire_operator.errors import ApiError
-from quire_operator.planner.observed import Observed
+from quire_operator.errors import ApiError, RetryableError
+from quire_operator.logs import of
+from quire_operator.planner.observed import Observed, Refusal
 from quire_operator.planner.plan import plan
 from quire_operator.planner.settings import PlannerSettings
-from quire_operator.reconciling.applying import Applier
+from quire_operator.reconciling.applying import Applied, Applier
 from quire_operator.reconciling.engines import Engines
 from quire_operator.reconciling.metrics import Metrics
 from quire_operator.reconciling.observing import observe
 from quire_operator.reconciling.queue import WorkQueue
+from quire_operator.reconciling.secrets import NamedSecrets
 from quire_operator.reconciling.status_writer import StatusWriter
 from quire_operator.resource.reading import InferenceService, InvalidResourceError, read
 
 _log = logging.getLogger(__name__)
 
-_MISSING_SECRET_SECONDS = 15.0
-"""Secrets are not watched: that would need the right to read all of them."""
+_TRIES_BEFORE_SAID = 3
+"""Of what may pass by itself, such as a conflict: then it is said in the status."""
 
 
 class Reconciler:
@@ -38,6 +40,7 @@ class Reconciler:
         store: Store,
         queue: WorkQueue,
         engines: Engines,
+        secrets: NamedSecrets,
         settings: PlannerSettings,
         metrics: Metrics,
         root_secret: Callable[[], bytes],
@@ -49,6 +52,7 @@ class Reconciler:
         self._store = store
         self._queue = queue
         self._engines = engines
+        self._secrets = secrets
         self._settings = settings
         self._metrics = metrics
         self._root_secret = root_secret
@@ -68,11 +72,11 @@ class Reconciler:
             except ApiError as error:
                 delay = self._queue.failed(key)
                 self._metrics.note_failure(key)
-                _log.warning("%s/%s: %s; again in %.1f s", *key, error, delay)
+                _log.warning("%s/%s: %s; again in %.1f s", *key, error, delay, extra=of(key))
             except Exception:  # noqa: BLE001 - a bug must not stop the others' work
                 delay = self._queue.failed(key)
                 self._metrics.note_failure(key)
-                _log.exception("%s/%s: a look failed; again in %.1f s", *key, delay)
+                _log.exception("%s/%s: a look failed; again in %.1f s", *key, delay, extra=of(key))
             else:
                 self._queue.done(key)
             self._metrics.note_look(self._clock() - began)
@@ -92,13 +96,16 @@ class Reconciler:
         """
         body = self._store.get(SERVICES.kind, key)
         if body is None:
-            self._writer.forget(key)
+            if self._writer.forget(key):
+                _log.info("%s/%s: deleted", *key, extra=of(key))
             self._metrics.forget(key)
+            self._applier.forget(key)
+            self._secrets.forget(key)
             return  # the cluster deletes what it owned
         try:
             service = read(body)
         except InvalidResourceError as error:
-            _log.error("%s/%s cannot be read: %s", *key, error)
+            _log.error("%s/%s cannot be read: %s", *key, error, extra=of(key))
             return
         if service.is_being_deleted:
             return
@@ -108,16 +115,29 @@ class Reconciler:
         observed = await self._observe(service)
         now = self._now()
         wanted = plan(observed, self._settings, now)
-        num_written = await self._applier.apply(service, wanted.objects)
+        applied = await self._applier.apply(service, wanted.objects)
+        _log_changes(service, applied)
+        if refusals := self._refusals(service.key, applied):
+            # said as it is now; the objects would be the same
+            wanted = plan(replace(observed, refusals=refusals), self._settings, now)
         wait = await self._writer.write(service, wanted.status)
         await self._writer.post(service, wanted.events, now)
-        self._metrics.note_service(service.key, wanted.status, num_written)
+        self._metrics.note_service(service.key, wanted.status, applied.num_writes)
         if wait is not None:
             self._queue.add_later(service.key, wait)
         if wanted.look_again_at is not None:
             self._queue.add_later(service.key, (wanted.look_again_at - now).total_seconds() + 0.1)
-        if observed.missing_secrets:
-            self._queue.add_later(service.key, _MISSING_SECRET_SECONDS)
+        if applied.refused:
+            raise applied.refused[0].error
+
+    def _refusals(self, key: Key, applied: Applied) -> tuple[Refusal, ...]:
+        """What is to be said: what passes by itself only when it has not after some tries."""
+        is_lasting = self._queue.num_failures(key) + 1 >= _TRIES_BEFORE_SAID
+        return tuple(
+            Refusal(what=what, words=error.words)
+            for what, error in applied.refused
+            if is_lasting or not isinstance(error, RetryableError)
+        )
 
     async def _observe(self, service: InferenceService) -> Observed:
         known = structs.replace(service, status=self._writer.last(service))
@@ -125,22 +145,30 @@ class Reconciler:
             self._store,
             known,
             engines={},
-            missing_secrets=await self._missing_secrets(service),
+            secrets=await self._secrets.look(service),
             root_secret=self._root_secret(),
             may_see_nodes=self._may_see_nodes,
         )
-        return replace(observed, engines=self._engines.heard(service, observed.pods))
+        ready = {pod.name for pod in observed.pods if pod.is_ready}
+        heard = self._engines.heard(service, observed.pods)
+        return replace(
+            observed,
+            engines={name: one for name, one in heard.items() if name in ready},
+            loading={
+                name: one.loading
+                for name, one in heard.items()
+                if name not in ready and one.loading is not None
+            },
+        )
 
-    async def _missing_secrets(self, service: InferenceService) -> tuple[str, ...]:
-        spec = service.spec
-        named = {
-            reference.name
-            for reference in (spec.model.token_secret_ref, spec.access.api_keys_secret_ref)
-            if reference is not None
-        }
-        missing = [
-            name
-            for name in sorted(named)
-            if await self._api.get(SECRETS, service.namespace, name) is None
-        ]
-        return tuple(missing)
+
+def _log_changes(service: InferenceService, applied: Applied) -> None:
+    """One line for each plan that changed something; none where everything was as planned."""
+    if not applied.changes:
+        return
+    changes = ", ".join(f"{what} ({why})" for what, why in applied.changes)
+    fields = {
+        "generation": service.generation,
+        "changes": [one._asdict() for one in applied.changes],
+    }
+    _log.info("%s/%s: %s", *service.key, changes, extra=of(service.key, **fields))

@@ -1,5 +1,6 @@
 """Status and events, to the API server: on a transition, or at most once a minute for figures."""
 
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -9,11 +10,14 @@ from msgspec import structs, to_builtins
 
 from quire_operator.cluster.api import Body, ClusterApi
 from quire_operator.cluster.store import Key
+from quire_operator.logs import of
 from quire_operator.planner.events import Event
 from quire_operator.planner.names import MANAGER, STATUS_MANAGER
 from quire_operator.resource.crd import API_VERSION, KIND
 from quire_operator.resource.reading import InferenceService
 from quire_operator.resource.status import InferenceServiceStatus
+
+_log = logging.getLogger(__name__)
 
 _FIGURE_SECONDS = 60.0
 
@@ -26,9 +30,9 @@ class StatusWriter:
         self._clock = clock
         self._written: dict[Key, tuple[float, InferenceServiceStatus]] = {}
 
-    def forget(self, service: Key) -> None:
-        """A service is gone."""
-        self._written.pop(service, None)
+    def forget(self, service: Key) -> bool:
+        """A service is gone; whether anything was ever said of it."""
+        return self._written.pop(service, None) is not None
 
     def last(self, service: InferenceService) -> InferenceServiceStatus:
         """The status as it was written last: a watch may not have shown it yet."""
@@ -45,7 +49,7 @@ class StatusWriter:
         at, before = self._written.get(service.key, (float("-inf"), service.status))
         if status == before and service.status == before:
             return None
-        if status != before and _without_figures(status) == _without_figures(before):
+        if status != before and without_figures(status) == without_figures(before):
             left = at + _FIGURE_SECONDS - self._clock()
             if left > 0:
                 return left
@@ -54,15 +58,27 @@ class StatusWriter:
         return None
 
     async def post(self, service: InferenceService, events: Sequence[Event], now: datetime) -> None:
-        """Write events."""
+        """Write events, and log them."""
         for event in events:
+            _log.info(
+                "%s/%s: %s: %s",
+                *service.key,
+                event.reason,
+                event.message,
+                extra=of(service.key, reason=event.reason, event=event.kind),
+            )
             await self._api.post_event(_event_body(service, event, now))
 
 
-def _without_figures(status: InferenceServiceStatus) -> InferenceServiceStatus:
+def without_figures(status: InferenceServiceStatus) -> InferenceServiceStatus:
+    """A status without what is written once a minute at most."""
     bare = tuple(
         structs.replace(
-            one, blocks_held_percent=None, blocks_reserved_percent=None, tokens_per_second=None
+            one,
+            blocks_held_percent=None,
+            blocks_reserved_percent=None,
+            loading_percent=None,
+            tokens_per_second=None,
         )
         for one in status.accelerators
     )

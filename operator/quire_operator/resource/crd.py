@@ -99,6 +99,7 @@ def _columns() -> list[dict[str, Any]]:
         _column("Age", ".metadata.creationTimestamp", "date"),
         _column("Accelerators", ".status.accelerators[*].name", is_wide=True),
         _column("Blocks", ".status.accelerators[*].blocksHeldPercent", is_wide=True),
+        _column("Loading", ".status.accelerators[*].loadingPercent", is_wide=True),
         _column("Tokens/s", ".status.accelerators[*].tokensPerSecond", is_wide=True),
     ]
 

@@ -73,6 +73,11 @@ class AcceleratorStatus(Part, frozen=True, kw_only=True, omit_defaults=False):
     short_since: Timestamp | None = None
     """Since when no node was found for a replica within provisionTimeout; other accelerators stand
     in for it."""
+    loading_phase: Literal["Fetching", "Loading"] | None = None
+    """What the replica is at that is behind all others on its way to be ready: it fetches the
+    model's files, or loads them."""
+    loading_percent: Annotated[int, Meta(ge=0, le=100)] | None = None
+    """How far it has come with what it does in this phase, rounded to 5."""
     tokens_per_second: Annotated[int, Meta(ge=0)] | None = None
     """Tokens that one replica generates at the service level, as measured."""
 

@@ -7,8 +7,19 @@ import pytest
 from msgspec import convert
 
 from quire_engine.protocol.state import EngineState
-from quire_operator.planner.observed import Engine, Observed, Pod, engine_from, pod_from
+from quire_operator.planner.observed import (
+    Engine,
+    LoadingEngine,
+    Observed,
+    Pod,
+    Refusal,
+    SecretsSeen,
+    deployment_from,
+    engine_from,
+    pod_from,
+)
 from quire_operator.planner.plan import Plan, plan
+from quire_operator.reconciling.status_writer import without_figures
 from quire_operator.resource.status import CONDITION_TYPES
 from tests.unit.control.builders import CPU, H100, L4, NOW, SETTINGS, Cluster, external, service
 
@@ -139,14 +150,65 @@ def test_a_pod_that_crashed_once_and_is_ready_again_is_no_trouble() -> None:
 
 
 def test_what_needs_other_objects_is_a_condition() -> None:
-    assert said(planned(missing_secrets=("hf",)), "Degraded") == (
+    assert said(planned(secrets=SecretsSeen(missing=("hf",))), "Degraded") == (
         "True",
         "SecretMissing",
         "there is no Secret hf in this namespace: create it",
     )
+    denied = planned(secrets=SecretsSeen(unreadable=("keys: no right to",)))
+    assert said(denied, "Degraded")[1:] == (
+        "SecretUnreadable",
+        "keys: no right to; what was read before stays in force",
+    )
     taken = planned(name_owner="models/older")
     assert said(taken, "Degraded")[1] == "NameTaken"
     assert not any(one["metadata"]["name"] == "chat-routing" for one in taken.objects)
+
+
+def test_what_the_api_server_does_not_take_is_said_in_its_words() -> None:
+    made = planned(refusals=(Refusal(what="Deployment chat-l4", words="exceeded quota: small"),))
+
+    assert said(made, "Degraded")[1:] == (
+        "ApplyRefused",
+        "the API server did not take Deployment chat-l4: exceeded quota: small",
+    )
+    assert said(made, "Ready")[:2] == ("False", "ApplyRefused")
+    assert ("Warning", "ApplyRefused") in [(one.kind, one.reason) for one in made.events]
+
+
+def test_pods_that_a_quota_forbids_are_said_with_its_words() -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods"}
+    body = {
+        "metadata": {"labels": {"serving.quire.dev/accelerator": "l4"}},
+        "status": {"conditions": [failure]},
+    }
+    made = planned(deployments={"l4": deployment_from(body)})
+
+    assert said(made, "Degraded")[1:] == (
+        "PodsRefused",
+        "no pod could be made for l4: exceeded quota: pods",
+    )
+
+
+def test_a_bad_revision_is_said_with_what_serves_on() -> None:
+    cluster = Cluster(service(L4, **external(2)), {"l4": 9})
+    cluster.settle()
+    cluster.change(engine={"maxNumSeqs": 8})
+    cluster.bad_revisions.add(deployment_from(deployment_of(cluster)).inputs_hash)
+    cluster.settle()
+    bad: dict[str, Any] = {"waiting_reason": "ErrImagePull", "waiting_message": "not found"}
+    pods = tuple(pod if pod.is_ready else replace(pod, **bad) for pod in cluster.pods)
+    made = plan(replace(cluster.observe(), pods=pods), SETTINGS, NOW)
+
+    assert cluster.num_ready() == 2
+    assert said(made, "Ready")[:2] == ("False", "ImagePullFailed")
+    assert said(made, "Degraded")[2].endswith("not found; 2 of the old revision serve on")
+    assert said(made, "Available")[0] == "True"
+
+
+def deployment_of(cluster: Cluster) -> dict[str, Any]:
+    """What is planned for its one accelerator."""
+    return next(one for one in cluster.plan().objects if one["kind"] == "Deployment")
 
 
 def test_times_of_transition_are_kept_and_nothing_is_said_twice() -> None:
@@ -180,7 +242,38 @@ def test_figures_are_rounded_so_that_they_are_rarely_written() -> None:
     assert said(cluster.plan(), "MetricsFresh")[:2] == ("False", "Stale")
 
 
-def engine(held: int) -> Engine:
+def test_how_far_a_model_has_come_is_a_figure_and_what_it_is_at_a_transition() -> None:
+    pods = [replace(failing(), name=name) for name in ("p1", "p2")]
+
+    def at(*several: LoadingEngine) -> Plan:
+        names = [pod.name for pod in pods]
+        return planned(*pods, loading=dict(zip(names, several, strict=False)))
+
+    nothing, half = at(), at(LoadingEngine("Fetching", 50), LoadingEngine("Loading", 5))
+    (accelerator,) = half.status.accelerators
+    assert (accelerator.loading_phase, accelerator.loading_percent) == ("Fetching", 50)
+    assert said(nothing, "ModelLoaded")[1] == "Loading"
+    assert said(half, "ModelLoaded") == (
+        "False",
+        "Fetching",
+        "2 engines fetch the model; accelerators[].loadingPercent says how far",
+    )
+    further = at(LoadingEngine("Fetching", 95), LoadingEngine("Loading", 5))
+    assert without_figures(further.status) == without_figures(half.status)
+    assert further.status != half.status
+    loading = at(LoadingEngine("Loading", 0), LoadingEngine("Loading", 5))
+    assert without_figures(loading.status) != without_figures(half.status)
+    assert said(loading, "ModelLoaded")[1] == "Loading"
+
+
+def test_progress_is_rounded_down_so_that_the_end_is_the_end() -> None:
+    fractions = {0.0: 0, 0.049: 0, 0.05: 5, 0.999: 95, 1.0: 100}
+    for fraction, percent in fractions.items():
+        found = engine(0, loading={"phase": "fetching", "stage": "x", "fraction": fraction})
+        assert found.loading == LoadingEngine("Fetching", percent)
+
+
+def engine(held: int, **more: Any) -> Engine:
     blocks = {"total": 1000, "held": held, "free": 0, "cached": 0, "reserved": 300, "queued": 0}
     log = {"first_number": 0, "next_number": 0}
     state = convert(
@@ -209,6 +302,7 @@ def engine(held: int) -> Engine:
             "num_recomputed_tokens": 0,
             "num_core_restarts": 0,
             "model_revision": "abc",
+            **more,
         },
         EngineState,
     )

@@ -6,7 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from quire_engine.protocol.internal_token import internal_token
-from quire_operator.planner.observed import Observed
+from quire_gateway.routing.access import Access
+from quire_gateway.routing.document import read_documents
+from quire_operator.planner.api_keys import read_keys
+from quire_operator.planner.documents import routing_map
+from quire_operator.planner.observed import Observed, SecretsSeen
 from quire_operator.planner.plan import plan
 from quire_operator.planner.settings import GatewayPlace, PlannerSettings
 from tests.unit.control.builders import L4, NOW, SETTINGS, external, service
@@ -75,20 +79,6 @@ def test_engines_take_this_epochs_token_and_the_one_before() -> None:
     ]
 
 
-def test_the_policy_lets_in_gateway_operator_and_monitoring_and_nobody_else() -> None:
-    made = objects()["NetworkPolicy", "chat-engines"]["spec"]
-    (way_in,) = made["ingress"]
-
-    assert made["policyTypes"] == ["Ingress", "Egress"]
-    assert [
-        peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
-        for peer in way_in["from"]
-    ] == ["quire-system", "quire-system", "monitoring"]
-    assert way_in["from"][0]["podSelector"] == {"matchLabels": {"app": "quire-gateway"}}
-    ports = {port["port"] for rule in made["egress"] for port in rule["ports"]}
-    assert ports == {53, 443}
-
-
 def test_one_engine_alone_does_not_keep_its_node_from_being_drained() -> None:
     assert ("PodDisruptionBudget", "chat-engines") not in objects(**external(1))
     budget = objects(**external(2))["PodDisruptionBudget", "chat-engines"]["spec"]
@@ -109,4 +99,37 @@ def test_gateways_are_told_what_they_need_and_no_secret() -> None:
     assert document["model_names"] == ["m", "n"]
     assert document["thresholds"]["slo_time_to_first_token_seconds"] == 2.0
     assert document["api_keys_secret"] == "keys"
+    assert document["api_keys"] == []  # nobody, until the Secret has been read
     assert internal_token(SECRET, "models", "chat", 3) not in json.dumps(made)
+
+
+def test_a_gateway_reads_the_document_with_each_key_by_its_hash() -> None:
+    key = "sk-0123456789abcdef"
+    limits = {"max_priority": "background", "requests_per_minute": 9, "tokens_per_minute": 90}
+    entry = json.dumps({"key": key + "b", "models": ["n"], "salt": "s", **limits})
+    secret = {"a": key, "b": entry, "c": "bad"}
+    data = {name: base64.b64encode(text.encode()).decode() for name, text in secret.items()}
+    wanted = service(
+        L4,
+        model={"source": "hf://a/b", "name": "m", "aliases": ["n"]},
+        access={"apiKeysSecretRef": {"name": "keys"}},
+        ingress={"host": "m.example.com"},
+    )
+    seen = Observed(service=wanted, root_secret=SECRET, secrets=SecretsSeen(keys=read_keys(data)))
+    made = plan(seen, WITH_GATEWAY, NOW)
+    text = routing_map(seen, WITH_GATEWAY)["data"]["routing.json"]
+    (document,) = read_documents(text.encode())
+
+    assert document.host == "m.example.com"
+    assert not document.is_open
+    assert document.model_names == ("m", "n")
+    assert [one.name for one in document.api_keys] == ["a", "b"]
+    access = Access(document, lambda seconds: seconds)
+    assert access.identify(key.encode(), "").name == "a"
+    other = access.identify(f"{key}b".encode(), "")
+    assert (other.models, other.salt) == (("n",), "s")
+    assert limits == {name: getattr(other, name) for name in limits}
+    assert key not in str(made)  # in no object, no event, no word of the status
+    degraded = next(one for one in made.status.conditions if one.type == "Degraded")
+    assert degraded.reason == "ApiKeysInvalid"
+    assert "c has a key of less than 16 characters" in degraded.message

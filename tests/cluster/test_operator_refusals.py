@@ -1,0 +1,136 @@
+"""What a real API server does not take: said in its words, and done once it takes it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from tests.api.servers import wait_until
+from tests.cluster.operators import RunningOperator, install, uninstall
+from tests.cluster.services import Body
+from tests.cluster.test_operator import PATHS, get, make, wait_for_status
+from tests.cluster.test_operator_keys import degraded, wait_for_reason
+
+RULE = "the platform team allows no such ConfigMap here"
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(api_cluster: Cluster) -> Iterator[Path]:
+    yield install(api_cluster)
+    uninstall(api_cluster)
+
+
+@pytest.fixture
+def operator(kubeconfig: Path, tmp_path: Path) -> Iterator[RunningOperator]:
+    with RunningOperator(kubeconfig, tmp_path / "operator.log", "--lease-seconds=3") as one:
+        yield one
+
+
+@pytest.fixture
+def namespace(api_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own."""
+    name = request.node.name.replace("_", "-")[:40].strip("-")
+    api_cluster.api.call("create", "namespace", name)
+    yield name
+    api_cluster.api.call("delete", "namespace", name, "--timeout=120s")
+
+
+def reasons(cluster: Cluster, namespace: str) -> list[str]:
+    """Of the events that the operator wrote."""
+    events = cluster.api.get(PATHS["event"].format(namespace))["items"]
+    return [one["reason"] for one in events if one["involvedObject"]["kind"] == "InferenceService"]
+
+
+def quota(namespace: str, **hard: str) -> Body:
+    """A limit of what there may be."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "small", "namespace": namespace},
+        "spec": {
+            "hard": {
+                name.replace("__", ".").replace("_", "/"): value for name, value in hard.items()
+            }
+        },
+    }
+
+
+def test_a_quota_of_objects_is_said_and_all_others_are_made(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    api_cluster.api.apply(quota(namespace, count_deployments__apps="0"))
+    make(api_cluster, namespace)
+    words = wait_for_reason(api_cluster, namespace, "ApplyRefused")
+
+    assert "Deployment chat-l4: " in words
+    assert "exceeded quota: small" in words
+    assert get(api_cluster, "configmap", namespace, "chat-routing") is not None
+    assert get(api_cluster, "service", namespace, "chat") is not None
+    assert reasons(api_cluster, namespace).count("ApplyRefused") == 1
+
+    api_cluster.api.call("delete", "resourcequota/small", f"-n={namespace}")
+    wait_until(
+        lambda: get(api_cluster, "deployment", namespace, "chat-l4") is not None, seconds=120
+    )
+    wait_until(lambda: degraded(api_cluster, namespace)[0] != "ApplyRefused", seconds=90)
+
+
+def test_a_quota_of_pods_is_said(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    api_cluster.api.apply(quota(namespace, pods="0"))
+    make(api_cluster, namespace)
+
+    assert "exceeded quota: small" in wait_for_reason(api_cluster, namespace, "PodsRefused")
+
+
+def test_the_words_of_an_admission_policy_are_said(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    policy, binding = _admission(namespace)
+    api_cluster.api.apply(policy, binding)
+    try:
+        probe = ("create", "configmap", "chat-live", "--dry-run=server", f"-n={namespace}")
+        wait_until(lambda: RULE in api_cluster.api.run(*probe).stderr, seconds=90)
+        make(api_cluster, namespace)
+        assert RULE in wait_for_reason(api_cluster, namespace, "ApplyRefused")
+        wait_for_status(api_cluster, namespace)
+        assert get(api_cluster, "deployment", namespace, "chat-l4") is not None
+        assert get(api_cluster, "configmap", namespace, "chat-live") is None
+    finally:
+        kinds = "validatingadmissionpolicy,validatingadmissionpolicybinding"
+        api_cluster.api.call("delete", kinds, f"only-{namespace}")
+    wait_until(
+        lambda: get(api_cluster, "configmap", namespace, "chat-live") is not None, seconds=120
+    )
+
+
+def _admission(namespace: str) -> tuple[Body, Body]:
+    """A rule that refuses one of the objects, in one namespace."""
+    group = "admissionregistration.k8s.io/v1"
+    name = f"only-{namespace}"
+    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    configs = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["configmaps"],
+    }
+    policy = {
+        "apiVersion": group,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"namespaceSelector": here, "resourceRules": [configs]},
+            "validations": [{"expression": "object.metadata.name != 'chat-live'", "message": RULE}],
+        },
+    }
+    binding = {
+        "apiVersion": group,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    return policy, binding
