@@ -128,6 +128,8 @@ def test_the_state_is_complete(server: RunningServer) -> None:
     assert state.z is not None
     assert set(state.sequences.by_priority) == {"interactive", "background"}
     assert state.num_overshoot_blocks == 0
+    assert state.num_prompt_tokens_ahead == 0
+    assert state.max_step_tokens
 
 
 async def test_prefix_chunks_are_told_when_they_come_and_when_they_go(

@@ -235,6 +235,7 @@ class EngineCore:
             num_running=len(scheduler.running),
             num_waiting=len(scheduler.waiting) + len(scheduler.roster.held),
             num_filled_tokens=scheduler.roster.num_filled_tokens(),
+            num_prompt_tokens_ahead=scheduler.roster.num_prompt_tokens_ahead(),
             num_steps=self.num_steps,
             num_preemptions=counters.num_preemptions,
             num_displacements=counters.num_displacements,

@@ -272,6 +272,8 @@ class CoreStats(Message):
     """Prompt tokens found there."""
     num_evictions: int
     num_scheduled_tokens: int
+    num_prompt_tokens_ahead: int = 0
+    """Prompt tokens that are still to be computed, of requests that run or wait."""
     num_displacements: int = 0
     """The preemptions of background requests that made room for interactive ones."""
     num_overshoot_blocks: int = 0

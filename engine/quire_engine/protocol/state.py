@@ -108,6 +108,11 @@ class EngineState(msgspec.Struct, kw_only=True, frozen=True):
     num_core_restarts: int
     num_audits: int = 0
     """Checks of all accounts that the core made while idle, since it started."""
+    num_prompt_tokens_ahead: int | None = None
+    """Prompt tokens that are still to be computed, of requests that run or wait."""
+    max_step_tokens: int | None = None
+    """Most tokens of a step; its seconds are bounded by the SLO in `thresholds`, if there is one.
+    """
     model_revision: str | None = None
     """The commit that the model's files are of, where it comes from a hub."""
     calibration: CalibrationReport | None = None

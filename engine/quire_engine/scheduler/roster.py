@@ -324,6 +324,11 @@ class Roster:
             and r.chunk_order < own_place
         )
 
+    def num_prompt_tokens_ahead(self) -> int:
+        """Prompt tokens that are still to be computed; what is cached of waiting prompts, too."""
+        known = chain(self.prompts(), self.waiting, self.held.values())
+        return sum(max(r.num_missing_tokens, 0) for r in known)
+
     def num_filled_tokens(self) -> int:
         """Token slots of held blocks that hold computed KV; shared blocks count once."""
         size = self.blocks.block_size

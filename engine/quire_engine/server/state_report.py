@@ -81,6 +81,8 @@ def describe_state(
         gateways=service.arrivals.included(stats.gateway_counters) if stats else {},
         prefix_chunks=_chunk_log(client, chunks_from),
         num_filled_tokens=stats.num_filled_tokens if stats else 0,
+        num_prompt_tokens_ahead=stats.num_prompt_tokens_ahead if stats else 0,
+        max_step_tokens=service.config.scheduler.max_num_batched_tokens,
         num_preemptions=totals["num_preemptions"],
         num_recomputed_tokens=totals["num_recomputed_tokens"],
         num_core_restarts=client.num_core_deaths if client else 0,

@@ -10,8 +10,8 @@ from quire_engine.profiles.step_time import StepTimeModel, count_pairs
 from quire_engine.protocol.state import EngineState
 
 _CHUNK_TOKENS = 2048
-"""A step's prompt tokens are taken to be no more than this: engines' default budgets are larger or
-unknown, and the time per token hardly changes beyond."""
+"""A step's prompt tokens are taken to be no more than this: the time per token hardly changes
+beyond."""
 _MIN_CHUNK_TOKENS = 64
 
 
@@ -60,11 +60,14 @@ def compute_figures(state: EngineState, own: OwnLoad) -> Figures:
     taken = blocks.reserved + blocks.queued + own.num_blocks - own.num_ended_blocks
     num_requests = max(seats.running + seats.waiting + own.num_requests - own.num_ended_requests, 0)
     num_decodes = min(num_requests, seats.slots)
-    ahead = blocks.queued * state.tokens_per_block + own.num_prompt_tokens
+    ahead = state.num_prompt_tokens_ahead
+    if ahead is None:  # an engine of before
+        ahead = blocks.queued * state.tokens_per_block
     context = state.num_filled_tokens + int(own.num_prompt_tokens)
     pace = _Pace(state.step_time, num_decodes, context)
     goal = limits.slo_time_per_output_token_seconds if limits else None
-    per_token = pace.prompt_seconds(goal)
+    room = (state.max_step_tokens or _CHUNK_TOKENS) - num_decodes
+    per_token = pace.prompt_seconds(goal, min(max(room, _MIN_CHUNK_TOKENS), _CHUNK_TOKENS))
     with_one_more = pace.step_seconds(1)
     return Figures(
         block_size=state.tokens_per_block,
@@ -74,7 +77,7 @@ def compute_figures(state: EngineState, own: OwnLoad) -> Figures:
         free_background_blocks=background * blocks.total - taken,
         num_free_seats=seats.slots - num_requests,
         num_requests=num_requests,
-        queue_seconds=ahead * per_token,
+        queue_seconds=(ahead + own.num_prompt_tokens) * per_token,
         seconds_per_prompt_token=per_token,
         seconds_per_output_token=with_one_more,
         slow_down_seconds=num_decodes * max(with_one_more - pace.step_seconds(0), 0.0),
@@ -96,17 +99,18 @@ class _Pace:
         mean_context = self.context_tokens // max(self.num_decodes, 1)
         return self.model.predict(num_decodes, self.context_tokens + num_more * mean_context)
 
-    def prompt_seconds(self, goal: float | None) -> float:
+    def prompt_seconds(self, goal: float | None, chunk: int) -> float:
         """Seconds for each prompt token beside the decodes.
 
         Parameters
         ----------
+        chunk
+            Most prompt tokens of a step.
         goal
             Steps with prompts in them take no longer, if that can be; None for no such wish.
         """
         if self.model is None:
             return 0.0
-        chunk = _CHUNK_TOKENS
         seconds = self._mixed_seconds(self.model, chunk)
         while goal is not None and seconds > goal and chunk > _MIN_CHUNK_TOKENS:
             chunk //= 2

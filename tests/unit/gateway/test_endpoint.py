@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.endpoint import Endpoint
 from tests.unit.gateway.builders import endpoint, state
 
@@ -25,6 +26,30 @@ def test_what_was_sent_counts_until_the_state_has_it() -> None:
 
     one.end(7)
     assert free_and_num(one) == (850, 0)
+
+
+def seconds_ahead(heard: EngineState) -> float:
+    figures = endpoint(heard=heard).figures
+    assert figures is not None
+    return figures.queue_seconds
+
+
+def test_prompts_that_are_being_computed_are_ahead_too() -> None:
+    one_prompt = seconds_ahead(state(held=10, running=1, num_prompt_tokens_ahead=1000))
+    assert one_prompt > 0
+    assert seconds_ahead(state(queued=50, num_prompt_tokens_ahead=2000)) > one_prompt
+    # an engine of before tells only of blocks that wait
+    assert seconds_ahead(state(held=10, running=1)) == 0
+    assert seconds_ahead(state(queued=50)) > 0
+
+
+def test_small_steps_make_prompts_slow() -> None:
+    def of(max_step_tokens: int | None) -> float:
+        figures = endpoint(heard=state(max_step_tokens=max_step_tokens)).figures
+        assert figures is not None
+        return figures.seconds_per_prompt_token
+
+    assert of(256) > of(8192) == of(None)
 
 
 def test_an_engine_that_fails_again_and_again_is_left_alone_ever_longer() -> None:
