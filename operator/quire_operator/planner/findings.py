@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from quire_operator.planner.last_words import last_words
 from quire_operator.planner.observed import Observed, Pod
 from quire_operator.planner.placement import wanted_replicas
 
@@ -100,9 +101,6 @@ def _of_image(pod: Pod) -> str:
 
 
 def _of_crash(pod: Pod) -> str:
-    """With the engine's last words: its log's end, or its one line of error."""
-    lines = [line for line in pod.last_exit_message.splitlines() if line.strip()]
-    words = next((line for line in reversed(lines) if "quire: error:" in line), "")
-    said = words.split("quire: error:", 1)[-1].strip() if words else " ".join(lines[-3:])
+    said = last_words(pod.last_exit_message)
     ended = f"ended with status {pod.last_exit_code}, {pod.num_restarts} restarts"
     return f"{pod.name} {ended}: {said or 'it said nothing; see kubectl logs'}"[:_MAX_MESSAGE]
