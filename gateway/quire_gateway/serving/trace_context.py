@@ -16,6 +16,8 @@ class TraceContext(NamedTuple):
     trace_id: str
     headers: Headers
     """What says so to whoever is asked next."""
+    is_made: bool = False
+    """Whether the client sent none that can be used."""
 
 
 def trace_of(headers: Headers) -> TraceContext:
@@ -26,7 +28,7 @@ def trace_of(headers: Headers) -> TraceContext:
         return TraceContext(match[2].decode(), [one for one in headers if one[0] in _NAMES])
     trace_id = secrets.token_hex(16)
     made = f"00-{trace_id}-{secrets.token_hex(8)}-01"
-    return TraceContext(trace_id, [(b"traceparent", made.encode())])
+    return TraceContext(trace_id, [(b"traceparent", made.encode())], is_made=True)
 
 
 def _is_valid(match: re.Match[bytes]) -> bool:
