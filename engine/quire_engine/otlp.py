@@ -6,6 +6,7 @@ OTEL_SDK_DISABLED and OTEL_TRACES_EXPORTER=none); an address that a flag gives w
 
 import logging
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -22,7 +23,7 @@ _NOT_INSTALLED = 'traces need the extra "otel": pip install "quire[otel]"'
 
 
 def open_provider(
-    endpoint: str | None, environment: Mapping[str, str], *, service_name: str, version: str
+    endpoint: str | None, environment: Mapping[str, str], *, service_name: str
 ) -> "TracerProvider | None":
     """Open what sends spans, in batches, from a thread of its own; None if none are wanted.
 
@@ -56,7 +57,7 @@ def open_provider(
             raise ConfigError(_NOT_INSTALLED) from error
         _log.warning("requests are not traced: %s", _NOT_INSTALLED)
         return None
-    attributes = {"service.version": version}
+    attributes = {"service.version": version("quire")}
     if not _is_service_named(environment):
         attributes["service.name"] = service_name
     provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Protocol
 
-from quire_engine import __version__
 from quire_engine.otlp import open_provider
 from quire_engine.server.background import run_in_daemon_thread
 from quire_engine.server.request_record import RequestRecord
@@ -34,7 +33,7 @@ def open_tracing(
     ConfigError
         `endpoint` is no address, or what sends traces is not installed.
     """
-    provider = open_provider(endpoint, environment, service_name="quire", version=__version__)
+    provider = open_provider(endpoint, environment, service_name="quire")
     if provider is None:
         return None
     from quire_engine.server.otel import OtelTracing

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from quire_engine import __version__
 from quire_gateway.serving.record import Record
 from quire_gateway.serving.trace_context import TraceContext
 
@@ -31,7 +30,7 @@ class Spans:
 
     def __init__(self, provider: "TracerProvider") -> None:
         self._provider = provider
-        self._tracer = provider.get_tracer("quire_gateway", __version__)
+        self._tracer = provider.get_tracer("quire_gateway")
         self._propagator = TraceContextTextMapPropagator()
         self._running: dict[int, Span] = {}
 

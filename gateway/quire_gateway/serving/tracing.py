@@ -4,7 +4,6 @@ import os
 import threading
 from typing import Protocol
 
-from quire_engine import __version__
 from quire_engine.errors import ConfigError
 from quire_engine.otlp import open_provider
 from quire_gateway.errors import SettingsError
@@ -36,9 +35,7 @@ def open_tracing(endpoint: str) -> Tracing | None:
         `endpoint` is no address, or what sends traces is not installed.
     """
     try:
-        provider = open_provider(
-            endpoint or None, os.environ, service_name="quire-gateway", version=__version__
-        )
+        provider = open_provider(endpoint or None, os.environ, service_name="quire-gateway")
     except ConfigError as error:
         raise SettingsError(str(error)) from error
     if provider is None:
