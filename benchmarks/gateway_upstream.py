@@ -1,7 +1,8 @@
 """An engine that costs next to nothing, for measuring what is in front of it.
 
 `python -m benchmarks.gateway_upstream PORT`: short answers at once; streams of as many chunks as
-`max_tokens` says, 20 a second. Its state says that it has room for anything.
+`max_tokens` says, 20 a second, or, with `"flood": true`, as fast as they are taken. Its state says
+that it has room for anything. `GET /streams` tells how many streams it works on.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ _STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 )
 _EVENT = b'data: {"id":"cmpl-1","choices":[{"index":0,"text":" word","finish_reason":null}]}\n\n'
+_FLOOD = b"".join([b"%x\r\n%b\r\n" % (len(_EVENT), _EVENT)] * 200)
 _BODY = b'{"id":"cmpl-1","choices":[{"index":0,"text":" word","finish_reason":"length"}]}'
 _SHORT = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(
     _BODY
@@ -67,14 +69,24 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._received = b""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._floods = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
+        _streaming.discard(self)
         if self._timer is not None:
             self._timer.cancel()
+
+    def pause_writing(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def resume_writing(self) -> None:
+        if self._floods:
+            self._flood()
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -92,8 +104,17 @@ class Connection(asyncio.Protocol):
             event = b"event: state\ndata: %b\n\n" % msgspec.json.encode(state())
             self._transport.write(_STREAM_HEAD + chunk(event))
             self._beat()
-        elif b'"stream":true' in body.replace(b" ", b""):
+        elif head.startswith(b"GET /streams"):
+            text = b"%d}" % len(_streaming)
+            line = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b"
+            self._transport.write(line % (len(text), text))
+        elif b'"stream":true' in (body := body.replace(b" ", b"")):
+            _streaming.add(self)
             self._transport.write(_STREAM_HEAD)
+            if b'"flood":true' in body:
+                self._floods = True
+                self._flood()
+                return
             found = re.search(rb'"max_tokens": *(\d+)', body)
             self._stream(int(found[1]) if found else 1, self._loop.time())
         else:
@@ -106,13 +127,21 @@ class Connection(asyncio.Protocol):
         self._transport.write(chunk(event))
         self._timer = self._loop.call_later(1.0, self._beat)
 
+    def _flood(self) -> None:
+        self._timer = self._loop.call_soon(self._flood)
+        self._transport.write(_FLOOD)
+
     def _stream(self, num_left: int, at: float) -> None:
         if num_left == 0:
+            _streaming.discard(self)
             self._transport.write(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
             return
         self._transport.write(chunk(_EVENT))
         at += CHUNK_SECONDS
         self._timer = self._loop.call_at(at, self._stream, num_left - 1, at)
+
+
+_streaming: set[Connection] = set()
 
 
 async def serve(port: int) -> None:

@@ -21,14 +21,16 @@ from pathlib import Path
 from quire_engine.protocol.internal_token import MIN_SECRET_BYTES
 from quire_engine.startup_heap import freeze_startup_heap
 from quire_gateway.errors import SettingsError
-from quire_gateway.http.client_connection import Application, ClientConnection
+from quire_gateway.http.client_connection import ClientConnection
+from quire_gateway.http.deadlines import Deadlines
+from quire_gateway.http.request import Application
+from quire_gateway.http.tasks import in_tasks
 from quire_gateway.http.tls import CHECK_SECONDS, HANDSHAKE_SECONDS, Certificate
 from quire_gateway.routing.source import Source, open_source
 from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.gateway import Gateway
 from quire_gateway.serving.management import Management
 from quire_gateway.serving.metrics import GatewayMetrics
-from quire_gateway.serving.tracing import close_tracing, open_tracing
 from quire_gateway.settings import GatewaySettings
 
 _BACKLOG = 2048
@@ -56,6 +58,7 @@ class SharedBounds:
         self.reader_stall_seconds = reader_stall_seconds
         self.num_body_bytes = 0
         self.connections: set[ClientConnection] = set()
+        self.deadlines = Deadlines()
         self.is_closing = False
 
 
@@ -79,7 +82,6 @@ class _Process:
         self._settings = settings
         self._source = source
         self._certificate = _read_certificate(settings)
-        self._tracing = open_tracing(settings.otlp_endpoint)
         self._metrics = GatewayMetrics()
         self._first, self._second = asyncio.Event(), asyncio.Event()
         self._was_interrupt = self._has_failed = False
@@ -98,7 +100,6 @@ class _Process:
             is_ready=self._is_ready,
             request_timeout_seconds=settings.request_timeout_seconds,
             logs_requests=settings.log_requests,
-            tracing=self._tracing,
         )
         self._management = Management(
             self._fleet,
@@ -139,7 +140,10 @@ class _Process:
         for task in tasks:
             task.add_done_callback(self._on_ended)
         management = await _listen(
-            self._management.answer, small, settings.management_host, settings.management_port
+            in_tasks(self._management.answer),
+            small,
+            settings.management_host,
+            settings.management_port,
         )
         server = await _listen(
             self._gateway.answer, self._bounds, settings.host, settings.port, self._certificate
@@ -161,7 +165,6 @@ class _Process:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._fleet.close()
-            close_tracing(self._tracing)
         return 1 if self._has_failed else 0
 
     def _on_ended(self, task: asyncio.Task[None]) -> None:

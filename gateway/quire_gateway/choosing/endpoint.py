@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from quire_engine.protocol.state import EngineState
-from quire_gateway.choosing.figures import Figures, OwnLoad, compute_figures
+from quire_gateway.choosing.figures import Figures, KnownSpeeds, OwnLoad, compute_figures
 from quire_gateway.choosing.shares import Lean
 
 SLOW_START_SECONDS = 10.0
@@ -63,6 +63,7 @@ class Endpoint:
         self._num_pending, self._pending_blocks, self._pending_tokens = 0, 0.0, 0.0
         self._num_ended, self._ended_blocks = 0, 0.0
         self._figures: Figures | None = None
+        self._speeds = KnownSpeeds()
 
     @property
     def num_in_flight(self) -> int:
@@ -84,7 +85,7 @@ class Endpoint:
     def figures(self) -> Figures | None:
         """Its figures now; None before it has said anything."""
         if self._figures is None and self.state is not None:
-            self._figures = compute_figures(self.state, self.own_load)
+            self._figures = compute_figures(self.state, self.own_load, self._speeds)
         return self._figures
 
     def hear(self, state: EngineState, now: float) -> None:

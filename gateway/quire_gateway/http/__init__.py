@@ -2,6 +2,9 @@
 
 client_connection   requests in, answers out
 request             what was asked, and what connections share
+framing             how answers are framed
+deadlines           of all connections, by one timer
+tasks               answers that are given by coroutines
 engine_connection   one request at a time to an engine
 pool                connections to one engine that are kept
 headers             what passes from one side to the other

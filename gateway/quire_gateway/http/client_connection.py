@@ -6,14 +6,15 @@ answer takes is not bounded here.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from math import inf
 
 import httptools
 
 from quire_engine.protocol.request_framing import framing_head
-from quire_gateway.errors import REASONS, ApiError
-from quire_gateway.http.headers import Headers, write_head
-from quire_gateway.http.request import Bounds, Request, Upstream
+from quire_gateway.errors import ApiError
+from quire_gateway.http.framing import frame_answer
+from quire_gateway.http.headers import Headers
+from quire_gateway.http.request import Answering, Application, Bounds, Request, Upstream
 
 MAX_HEAD_BYTES = 64 << 10
 HEAD_SECONDS = 75.0
@@ -21,9 +22,6 @@ HEAD_SECONDS = 75.0
 BODY_SECONDS = 60.0
 _LINGER_SECONDS = 1.0
 """Who is refused before all was sent has so long to read why."""
-
-
-Application = Callable[["ClientConnection", Request], Coroutine[None, None, None]]
 
 
 class _RefusedError(Exception):
@@ -36,7 +34,7 @@ class ClientConnection(asyncio.Protocol):
     Parameters
     ----------
     application
-        Answers a request; cancelled when the client leaves.
+        Answers a request, one at a time.
     """
 
     def __init__(self, application: Application, bounds: Bounds) -> None:
@@ -50,8 +48,15 @@ class ClientConnection(asyncio.Protocol):
         self._num_body_bytes = 0
         self._ahead: list[Request] = []
         self._request: Request | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._is_answering = False
+        self._answering: Answering | None = None
+        self._is_starting = False
+        self._is_reading_paused = False
+        self._has_body_deadline = False
+        self._unsent_head = b""
+        self._omits_body = False
+        """Whether the answer is a head alone: a body would be taken for the next answer."""
+        self.due_at = self.tick = inf
         self._stall_timer: asyncio.TimerHandle | None = None
         self._is_chunked = False
         self._has_head = False
@@ -76,16 +81,22 @@ class ClientConnection(asyncio.Protocol):
                 ApiError(503, message, reason="too_many_connections", retry_after_seconds=2.0)
             )
             return
-        self._set_timer(HEAD_SECONDS)
+        self.set_deadline(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """End what was being done for this client."""
         self._transport = None
         self._bounds.connections.discard(self)
-        self._cancel_timers()
+        self._bounds.deadlines.forget(self)
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
         self._release_bodies()
-        if self._task is not None:
-            self._task.cancel()
+        if self._is_answering:
+            answering = self._answering
+            self.end()
+            if answering is not None:
+                answering.cancel()
 
     def pause_writing(self) -> None:
         """Take no more from upstream, and wait for the client for a while."""
@@ -123,10 +134,15 @@ class ClientConnection(asyncio.Protocol):
             message = "This is not HTTP, or not HTTP that is understood here."
             self._refuse(ApiError(400, message, reason="invalid_http"))
             return
-        if self._reading is None and self._task is None:
+        if self._is_answering:
+            return
+        if self._reading is None:
             self._num_head_bytes += len(data)
             if self._num_head_bytes > MAX_HEAD_BYTES:
                 self._refuse_long_head()
+        elif not self._has_body_deadline:
+            self._has_body_deadline = True
+            self.set_deadline(BODY_SECONDS)
 
     def _go_on_without_upgrade(self, rest: bytes) -> None:
         self._parser = httptools.HttpRequestParser(self)
@@ -155,21 +171,29 @@ class ClientConnection(asyncio.Protocol):
         if self._has_head:
             return
         self._target += url
-        self._count_head(len(url))
+        self._num_head_bytes += len(url)
+        if self._num_head_bytes > MAX_HEAD_BYTES:
+            self._refuse_long_head()
+            raise _RefusedError
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep it."""
         if self._has_head:
             return
-        self._count_head(len(name) + len(value))
+        self._num_head_bytes += len(name) + len(value)
+        if self._num_head_bytes > MAX_HEAD_BYTES:
+            self._refuse_long_head()
+            raise _RefusedError
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Look whether the body is wanted."""
         if self._has_head:
             return
+        if self._is_deaf:
+            raise _RefusedError  # sent behind a request that was the last one
         parser = self._parser
-        self._reading = Request(
+        self._reading = reading = Request(
             method=parser.get_method(),
             target=self._target,
             headers=self._headers,
@@ -177,13 +201,12 @@ class ClientConnection(asyncio.Protocol):
             keeps_alive=parser.should_keep_alive(),
         )
         self._num_body_bytes = 0
-        if self._task is None:
-            self._set_timer(BODY_SECONDS)
-        headers = dict(self._headers)
+        self._has_body_deadline = False
+        headers = reading.fields
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > self._bounds.max_body_bytes:
             self._refuse_long_body()
-        if headers.get(b"expect", b"").lower() == b"100-continue" and self._task is None:
+        if headers.get(b"expect", b"").lower() == b"100-continue" and not self._is_answering:
             self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
@@ -207,16 +230,16 @@ class ClientConnection(asyncio.Protocol):
         request, self._reading = self._reading, None
         if request is None:
             return
-        request.body = b"".join(request.pieces)
+        pieces = request.pieces
+        request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         request.pieces, request.num_body_bytes = [], len(request.body)
         self._num_head_bytes = 0
         self._ahead.append(request)
-        if self._task is None:
+        if not self._is_answering:
             self._answer_next()
         elif self._transport is not None:
+            self._is_reading_paused = True
             self._transport.pause_reading()
-
-    # -- answers
 
     def start(self, status: int, headers: Headers, length: int | None) -> None:
         """Send the head of an answer.
@@ -228,47 +251,40 @@ class ClientConnection(asyncio.Protocol):
         """
         request = self._request
         keeps_alive = request is not None and request.keeps_alive and not self._is_deaf
-        keeps_alive = keeps_alive and not self._bounds.is_closing
-        own: Headers = []
-        self._is_chunked = False
-        if length is not None:
-            own.append((b"content-length", b"%d" % length))
-        elif request is not None and request.is_http_1_0:
-            keeps_alive = False
-        else:
-            self._is_chunked = True
-            own.append((b"transfer-encoding", b"chunked"))
-        if not keeps_alive:
-            self._is_deaf = True
-            own.append((b"connection", b"close"))
-        elif request is not None and request.is_http_1_0:
-            own.append((b"connection", b"keep-alive"))
-        line = b"HTTP/1.1 %d %b" % (status, REASONS.get(status, "Unknown").encode())
+        head = frame_answer(
+            request,
+            status,
+            headers,
+            length,
+            keeps_alive=keeps_alive and not self._bounds.is_closing,
+        )
+        self._is_chunked = head.is_chunked
+        self._is_deaf = self._is_deaf or not head.keeps_alive
         self.has_started = True
-        self._write(write_head(line, [*headers, *own]))
+        self._unsent_head = head.text
 
     def write(self, data: bytes) -> None:
-        """Send a piece of the body."""
+        """Send a piece of the body; with the first one goes the head."""
         if not data or self._omits_body:
-            return
-        self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+            data = b""
+        elif self._is_chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        self._write(data)
 
     def finish(self) -> None:
         """The answer is complete."""
-        if self._is_chunked and not self._omits_body:
-            self._write(b"0\r\n\r\n")
+        self._write(b"0\r\n\r\n" if self._is_chunked and not self._omits_body else b"")
 
     def cut(self) -> None:
         """The answer cannot be completed: the client must see that."""
-        self._is_deaf = True
+        self._is_deaf, self._unsent_head = True, b""
         if self._transport is not None:
             self._transport.abort()
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole answer."""
         self.start(status, headers, len(body))
-        if not self._omits_body:
-            self._write(body)
+        self.write(body)
 
     def respond_error(self, error: ApiError) -> None:
         """Send an error."""
@@ -280,50 +296,79 @@ class ClientConnection(asyncio.Protocol):
 
         A request that is still coming gets one, too: its client must know whether to try again.
         """
-        if self._task is None and self._reading is None and self._transport is not None:
+        if not self._is_answering and self._reading is None and self._transport is not None:
             self._transport.close()
 
-    # -- inside
-
-    @property
-    def _omits_body(self) -> bool:
-        """Whether the answer is a head alone: a body would be taken for the next answer."""
-        return self._request is not None and self._request.method == b"HEAD"
-
-    def _answer_next(self) -> None:
-        self._set_timer(None)
-        self._request = self._ahead.pop(0)
-        self.has_started = False
-        self._task = self._loop.create_task(self._application(self, self._request))
-        self._task.add_done_callback(self._on_answered)
-
-    def _on_answered(self, task: asyncio.Task[None]) -> None:
-        request, self._request, self._task, self.upstream = self._request, None, None, None
+    def end(self) -> None:
+        """The request was answered, or the answer cut: the next one may come."""
+        if self._unsent_head:
+            self._write(b"")
+        request = self._request
+        self._request, self._answering, self.upstream = None, None, None
+        self._is_answering = self._omits_body = False
         if request is not None:
             self._bounds.num_body_bytes -= request.num_body_bytes
-        if not task.cancelled() and (error := task.exception()) is not None:
-            context = {"message": "a request failed unexpectedly", "exception": error}
-            self._loop.call_exception_handler(context)
-            self.cut()
         if self._transport is None:
             return
         if self._is_deaf or self._bounds.is_closing:
+            self._is_deaf = True
             self._transport.close()
         elif self._ahead:
             self._answer_next()
         else:
-            self._transport.resume_reading()
-            self._set_timer(HEAD_SECONDS)
+            if self._is_reading_paused:
+                self._is_reading_paused = False
+                self._transport.resume_reading()
+            # of a request that is half there, the rest is due as of now
+            self._bounds.deadlines.set(self, BODY_SECONDS if self._reading else HEAD_SECONDS)
+
+    def set_deadline(self, seconds: float) -> None:
+        """Of what is being waited for now: the answer, if one is being given."""
+        self._bounds.deadlines.set(self, seconds)
+
+    def on_due(self) -> None:
+        """See `Holder`."""
+        if self._is_answering:
+            if self._answering is not None:
+                self._answering.on_due()
+        elif self._reading is not None:
+            message = f"The body did not come within {BODY_SECONDS:g} seconds."
+            self._refuse(ApiError(408, message, reason="timeout"))
+        elif self._transport is not None:
+            self._transport.close()
+
+    def _answer_next(self) -> None:
+        """Answer those that wait, as long as each is answered at once."""
+        if self._is_starting:
+            return  # called by the application from within the loop below
+        self._is_starting = True
+        while self._ahead and not self._is_answering:
+            request = self._request = self._ahead.pop(0)
+            self._omits_body = request.method == b"HEAD"
+            self._is_answering, self.has_started, self.due_at = True, False, inf
+            try:
+                answering = self._application(self, request)
+            except Exception as error:  # noqa: BLE001 - one request must not end all others
+                self.fail(error)
+                break
+            if self._is_answering:
+                self._answering = answering
+            elif self._is_deaf:
+                break
+        self._is_starting = False
+
+    def fail(self, error: Exception) -> None:
+        """Answering failed for a reason that nobody thought of."""
+        context = {"message": "a request failed unexpectedly", "exception": error}
+        self._loop.call_exception_handler(context)
+        self.cut()
+        self.end()
 
     def _write(self, data: bytes) -> None:
-        if self._transport is not None:
+        if self._unsent_head:
+            data, self._unsent_head = self._unsent_head + data, b""
+        if data and self._transport is not None:
             self._transport.write(data)
-
-    def _count_head(self, num_bytes: int) -> None:
-        self._num_head_bytes += num_bytes
-        if self._num_head_bytes > MAX_HEAD_BYTES:
-            self._refuse_long_head()
-            raise _RefusedError
 
     def _refuse_long_head(self) -> None:
         message = f"The request's head is longer than {MAX_HEAD_BYTES} bytes."
@@ -336,14 +381,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _refuse(self, error: ApiError) -> None:
         """Answer what is no request that can be taken, and end the connection."""
-        self._is_deaf = True
+        is_behind_last, self._is_deaf = self._is_answering or self._is_deaf, True
         self._release_reading()
-        if self._task is not None:
-            return  # behind an answer that is being given: the connection ends after it
-        self._set_timer(None)
+        if is_behind_last:
+            return  # of an answer that is given, or was: the connection ends after it
         self.respond_error(error)
-        if self._transport is not None:
-            self._timer = self._loop.call_later(_LINGER_SECONDS, self._transport.close)
+        self.set_deadline(_LINGER_SECONDS)
 
     def _release_reading(self) -> None:
         if self._reading is not None:
@@ -354,22 +397,3 @@ class ClientConnection(asyncio.Protocol):
         self._release_reading()
         self._bounds.num_body_bytes -= sum(request.num_body_bytes for request in self._ahead)
         self._ahead = []
-
-    def _set_timer(self, seconds: float | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if seconds is None else self._loop.call_later(seconds, self._give_up)
-
-    def _give_up(self) -> None:
-        self._timer = None
-        if self._reading is not None:
-            message = f"The body did not come within {BODY_SECONDS:g} seconds."
-            self._refuse(ApiError(408, message, reason="timeout"))
-        elif self._transport is not None:
-            self._transport.close()
-
-    def _cancel_timers(self) -> None:
-        self._set_timer(None)
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None

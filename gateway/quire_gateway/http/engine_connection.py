@@ -12,6 +12,8 @@ import httptools
 from quire_gateway.http.headers import Headers
 
 MAX_HEAD_BYTES = 64 << 10
+MAX_JOINED_BYTES = 64 << 10
+"""Shorter bodies are copied behind their heads: one call of the system."""
 
 
 class AnswerReceiver(Protocol):
@@ -53,6 +55,7 @@ class EngineConnection(asyncio.Protocol):
     def __init__(self, pool: "ConnectionOwner") -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
+        self._is_paused = False
         self._receiver: AnswerReceiver | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._headers: Headers = []
@@ -63,8 +66,6 @@ class EngineConnection(asyncio.Protocol):
         self._keeps_alive = False
         self._has_head = False
         self._has_ended = False
-        self._can_write = asyncio.Event()
-        self._can_write.set()
         self.idle_since = 0.0
 
     @property
@@ -81,29 +82,21 @@ class EngineConnection(asyncio.Protocol):
         self._pool.on_lost(self)
         self._fail("closed")
         self._transport = None
-        self._can_write.set()
 
-    def pause_writing(self) -> None:
-        """The engine reads slower than it is sent."""
-        self._can_write.clear()
-
-    def resume_writing(self) -> None:
-        """It has read on."""
-        self._can_write.set()
-
-    async def send(self, head: bytes, body: bytes, receiver: AnswerReceiver) -> None:
-        """Send a request; returns when the system has taken it."""
+    def send(self, head: bytes, body: bytes, receiver: AnswerReceiver) -> None:
+        """Send a request; what the engine does not read at once is held until it does."""
         self._receiver = receiver
-        self._parser = httptools.HttpResponseParser(self)
+        if self._parser is None:  # else that of the last answer, which was complete
+            self._parser = httptools.HttpResponseParser(self)
         self._headers, self._num_head_bytes, self._num_received = [], 0, 0
         self._has_head = self._has_ended = False
         if self._transport is None:
             self._fail("closed")
             return
-        self._transport.write(head + body if len(body) < MAX_HEAD_BYTES else head)
-        if len(body) >= MAX_HEAD_BYTES:
-            self._transport.write(body)
-        await self._can_write.wait()
+        if len(body) < MAX_JOINED_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
 
     def abort(self) -> None:
         """Close at once, and tell nobody; the engine gives up what it was asked for."""
@@ -119,11 +112,13 @@ class EngineConnection(asyncio.Protocol):
     def pause_reading(self) -> None:
         """Take no more of the answer for now."""
         if self._transport is not None and not self._transport.is_closing():
+            self._is_paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Take more of it."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._is_paused and self._transport is not None and not self._transport.is_closing():
+            self._is_paused = False
             self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
@@ -181,7 +176,7 @@ class EngineConnection(asyncio.Protocol):
             receiver.on_body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         if not self._has_ended or self._receiver is None:
             return
-        self._receiver = self._parser = None
+        self._receiver = None
         self._num_answers += 1
         if self._keeps_alive and self._transport is not None:
             self.resume_reading()

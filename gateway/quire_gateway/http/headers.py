@@ -39,29 +39,27 @@ _NOT_TO_ENGINES = _CONNECTION | {
     b"x-request-id",
 }
 _PREFIXES_NOT_TO_ENGINES = (b"x-quire-", b"x-forwarded-", b"sec-fetch-")
-_NOT_TO_CLIENTS = _CONNECTION | {b"x-quire-state", b"x-quire-usage", b"set-cookie"}
+_NOT_TO_CLIENTS = _CONNECTION | {
+    b"set-cookie",
+    b"x-quire-state",
+    b"x-quire-usage",
+    b"x-request-id",
+}
+"""The id is the one that the gateway knows the request by."""
 
 
 def to_engine(headers: Headers) -> Headers:
     """Return what an engine is sent of a client's headers."""
-    named = _named_by_connection(headers)
     return [
-        (name, value)
-        for name, value in headers
-        if name not in _NOT_TO_ENGINES
-        and name not in named
-        and not name.startswith(_PREFIXES_NOT_TO_ENGINES)
+        pair
+        for pair in _without_named(headers)
+        if pair[0] not in _NOT_TO_ENGINES and not pair[0].startswith(_PREFIXES_NOT_TO_ENGINES)
     ]
 
 
 def to_client(headers: Headers) -> Headers:
     """Return what a client is sent of an engine's headers."""
-    named = _named_by_connection(headers)
-    return [
-        (name, value)
-        for name, value in headers
-        if name not in _NOT_TO_CLIENTS and name not in named
-    ]
+    return [pair for pair in _without_named(headers) if pair[0] not in _NOT_TO_CLIENTS]
 
 
 def find(headers: Headers, name: bytes) -> bytes | None:
@@ -70,13 +68,23 @@ def find(headers: Headers, name: bytes) -> bytes | None:
     return values[0].strip() if len(values) == 1 else None
 
 
+def write_fields(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write the lines of a head; the parsers let no line break into names and values."""
+    return b"".join([b"%b: %b\r\n" % pair for pair in headers])
+
+
 def write_head(first_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Write a head; the parsers let no line break into names and values."""
-    lines = [first_line, *(b"%b: %b" % pair for pair in headers)]
-    return b"\r\n".join(lines) + b"\r\n\r\n"
+    """Write a head."""
+    return b"%b\r\n%b\r\n" % (first_line, write_fields(headers))
 
 
-def _named_by_connection(headers: Headers) -> set[bytes]:
-    """Headers that are said to be for this connection alone."""
+def _without_named(headers: Headers) -> Headers:
+    """Leave out headers that are said to be for this connection alone."""
+    for name, _ in headers:
+        if name == b"connection":
+            break
+    else:
+        return headers
     values = [value for name, value in headers if name == b"connection"]
-    return {token.strip().lower() for value in values for token in value.split(b",")}
+    named = {token.strip().lower() for value in values for token in value.split(b",")}
+    return [pair for pair in headers if pair[0] not in named]

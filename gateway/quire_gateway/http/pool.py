@@ -1,6 +1,7 @@
 """Connections to one engine, kept for the next request."""
 
 import asyncio
+from collections.abc import Callable
 
 from quire_gateway.http.engine_connection import EngineConnection
 
@@ -21,25 +22,38 @@ class ConnectionPool:
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
 
-    async def take(self, *, fresh: bool = False) -> EngineConnection:
-        """Return a connection, kept or new.
+    def take_idle(self) -> EngineConnection | None:
+        """Return a connection that was kept; None if there is none."""
+        oldest = self._loop.time() - IDLE_SECONDS
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle_since >= oldest and not connection.is_closing:
+                return connection
+            connection.abort()
+        return None
+
+    async def connect(self) -> EngineConnection:
+        """Return a new connection.
 
         Raises
         ------
         OSError, TimeoutError
             The engine cannot be reached.
         """
-        oldest = self._loop.time() - IDLE_SECONDS
-        while self._idle and not fresh:
-            connection = self._idle.pop()
-            if connection.idle_since >= oldest and not connection.is_closing:
-                return connection
-            connection.abort()
         async with asyncio.timeout(CONNECT_SECONDS):
             _, made = await self._loop.create_connection(
                 lambda: EngineConnection(self), self._host, self._port
             )
         return made
+
+    async def open(self, tell: Callable[[EngineConnection | None], None]) -> None:
+        """Make a new connection; None is told if the engine cannot be reached."""
+        try:
+            made = await self.connect()
+        except (OSError, TimeoutError):
+            tell(None)
+        else:
+            tell(made)
 
     def on_free(self, connection: EngineConnection) -> None:
         """Keep it."""

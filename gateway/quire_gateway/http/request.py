@@ -1,5 +1,6 @@
-"""A client's request, and what its connection shares with others."""
+"""A client's request, what answers it, and what its connection shares with others."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -7,6 +8,7 @@ from quire_gateway.http.headers import Headers
 
 if TYPE_CHECKING:
     from quire_gateway.http.client_connection import ClientConnection
+    from quire_gateway.http.deadlines import Deadlines
 
 
 @dataclass(slots=True)
@@ -23,6 +25,37 @@ class Request:
     pieces: list[bytes] = field(default_factory=list)
     num_body_bytes: int = 0
     """Counted among those of all connections, until the answer is complete."""
+    fields: dict[bytes, bytes] = field(init=False)
+    """Its headers by name; of those that come several times, the last."""
+
+    def __post_init__(self) -> None:
+        """Index the headers."""
+        self.fields = dict(self.headers)
+
+    def find(self, name: bytes) -> bytes | None:
+        """Return the only value of a header; None if there is none, or several."""
+        value = self.fields.get(name)
+        if value is None or (len(self.fields) != len(self.headers) and self.has_several(name)):
+            return None
+        return value.strip()
+
+    def has_several(self, name: bytes) -> bool:
+        """Whether a header comes more than once."""
+        return sum(key == name for key, _ in self.headers) > 1
+
+
+class Answering(Protocol):
+    """A request that is being answered, and is not yet."""
+
+    def cancel(self) -> None:
+        """The client has left."""
+
+    def on_due(self) -> None:
+        """The deadline that was set for the answer has come."""
+
+
+Application = Callable[["ClientConnection", Request], Answering | None]
+"""Answers a request, at once (None) or later; in the end it calls `ClientConnection.end`."""
 
 
 class Bounds(Protocol):
@@ -35,6 +68,7 @@ class Bounds(Protocol):
     """Of all requests that are held now."""
     max_connections: int
     connections: "set[ClientConnection]"
+    deadlines: "Deadlines"
     is_closing: bool
     """No further request is taken on a connection after the one that is answered."""
 

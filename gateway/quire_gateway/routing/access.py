@@ -13,6 +13,8 @@ from quire_gateway.routing.document import ApiKey, RoutingDocument
 NOBODY = ApiKey(name="", sha256="")
 """Stands for a client of a service that asks for no keys."""
 
+_NO_LIMITS = (None, None)
+
 
 class Access:
     """Keys of one service, with what they have used.
@@ -98,7 +100,9 @@ class Access:
         ApiError
             429, with the time until the limits allow it.
         """
-        limits = self._limits.get(key.sha256, (None, None))
+        limits = self._limits.get(key.sha256, _NO_LIMITS)
+        if limits == _NO_LIMITS:
+            return
         wanted = [(limit, amount) for limit, amount in zip(limits, (1.0, num_tokens), strict=True)]
         wait = max((one.seconds_until(n, now) for one, n in wanted if one is not None), default=0.0)
         if wait > 0.0:

@@ -6,16 +6,21 @@ admit ──► attempt ──► done, or broken after the first byte
 """
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
 
-from quire_engine.protocol.token_usage import TokenUsage
 from quire_gateway.choosing.demand import Demand
 from quire_gateway.choosing.endpoint import Endpoint
+from quire_gateway.choosing.queue import Waiting
 from quire_gateway.choosing.text_chunks import name_chunks, write_names
 from quire_gateway.errors import ApiError
 from quire_gateway.http.client_connection import ClientConnection
-from quire_gateway.http.headers import to_engine, write_head
+from quire_gateway.http.engine_connection import EngineConnection
+from quire_gateway.http.headers import to_engine, write_fields
 from quire_gateway.http.request import Request
 from quire_gateway.routing.document import ApiKey
+from quire_gateway.serving.account import Account
 from quire_gateway.serving.fleet import Fleet, Link
 from quire_gateway.serving.inquiry import Inquiry, is_retry
 from quire_gateway.serving.keep_awake import KeepAwake
@@ -27,10 +32,61 @@ from quire_gateway.serving.service import Grant, Service, Ticket
 _MAX_FAILURES = 3
 _MAX_REFUSALS = 8
 """Engines that refuse again and again know better than the gateway's prediction."""
+_HEAD = (
+    b"POST %b HTTP/1.1\r\n%b%bcontent-length: %d\r\nx-request-id: %b\r\nx-quire-priority: %b\r\n"
+    b"x-quire-admit: %b\r\nx-quire-gateway: %b;%d\r\n%b\r\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all requests share.
+
+    Parameters
+    ----------
+    gateway
+        Under which engines report this gateway's counters.
+    clock
+        Seconds of the event loop.
+    end
+        Called once for each request that has ended, with the error to be answered, or None.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    fleet: Fleet
+    metrics: GatewayMetrics
+    gateway: bytes
+    request_timeout_seconds: float
+    clock: Callable[[], float]
+    end: Callable[[ClientConnection, Record, ApiError | None], None]
 
 
 class Exchange:
-    """One request for a model."""
+    """One request for a model; `Answering` for its client's connection."""
+
+    __slots__ = (
+        "_account",
+        "_around",
+        "_awake",
+        "_client",
+        "_connecting",
+        "_connection",
+        "_deadline",
+        "_demand",
+        "_failed",
+        "_grant",
+        "_inquiry",
+        "_key",
+        "_link",
+        "_num_failures",
+        "_num_refusals",
+        "_record",
+        "_relay",
+        "_request",
+        "_service",
+        "_ticket",
+        "_waiting",
+    )
 
     def __init__(
         self,
@@ -39,154 +95,207 @@ class Exchange:
         inquiry: Inquiry,
         service: Service,
         key: ApiKey,
-        *,
-        fleet: Fleet,
-        metrics: GatewayMetrics,
         record: Record,
-        gateway: str,
-        request_timeout_seconds: float,
+        around: Surroundings,
     ) -> None:
         self._client = client
         self._request = request
         self._inquiry = inquiry
         self._service = service
         self._key = key
-        self._fleet = fleet
-        self._metrics = metrics
         self._record = record
-        self._gateway = gateway
-        self._timeout_seconds = request_timeout_seconds
-        self._loop = asyncio.get_running_loop()
+        self._around = around
         self._deadline: float | None = None
+        self._failed: set[Endpoint] = set()
+        self._num_failures = self._num_refusals = 0
+        self._waiting: Waiting | None = None
+        self._grant: Grant | None = None
+        self._link: Link | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._connection: EngineConnection | None = None
+        self._relay: Relay | None = None
+        self._awake: KeepAwake | None = None
         self._demand = self._predict()
+        self._account = Account(service, key, inquiry, self._demand, record, around.metrics)
+        self._ticket = Ticket(
+            key=key,
+            demand=self._demand,
+            arrived_at=record.started_at,
+            has_deadline=inquiry.deadline_seconds is not None,
+        )
 
-    async def run(self) -> None:
-        """Answer it.
+    def start(self) -> None:
+        """Begin; the answer comes now or later.
 
         Raises
         ------
         ApiError
-            It cannot be answered, and nothing has gone out.
+            The key's limits do not allow it.
         """
-        demand = self._demand
-        size = demand.num_prompt_tokens + demand.num_output_tokens * demand.num_sequences
-        self._service.access.spend(self._key, size, self._record.started_at)
-        arrivals = self._service.arrivals
-        arrivals.arrive(demand.num_prompt_tokens, is_retry=is_retry(self._request))
+        self._account.open(is_retry=is_retry(self._request))
         try:
-            outcome = await self._answer()
-        except ApiError as error:
-            self._correct(-size)  # it took nothing
-            arrivals.refuse(error.reason)
-            raise
-        if outcome.status >= 400:
-            self._correct(-size)
-        else:
-            self._count(size, outcome.usage)
+            self._ask()
+        except Exception as error:  # noqa: BLE001 - one request must not end all others
+            self._fail(error)
 
-    async def _answer(self) -> Outcome:
-        """Try engines until one has answered."""
-        demand = self._demand
-        ticket = Ticket(
-            key=self._key,
-            demand=demand,
-            arrived_at=self._record.started_at,
-            has_deadline=self._inquiry.deadline_seconds is not None,
-        )
-        failed: set[Endpoint] = set()
-        num_failures, num_refusals = 0, 0
+    def cancel(self) -> None:
+        """See `Answering`."""
+        if self._waiting is not None:
+            self._service.cancel(self._waiting)
+            self._wait_no_more()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        self._leave_engine()
+        self._record.status, self._record.reason = 0, "client_left"
+        self._around.end(self._client, self._record, None)
+
+    def on_due(self) -> None:
+        """See `Answering`: the engine has taken too long."""
+        if self._relay is not None:
+            self._relay.on_failure("timeout", was_reused=False)
+
+    def _ask(self) -> None:
+        """Ask for an engine, until one is tried or none is to be had now."""
         while True:
-            grant = await self._admit(ticket, failed)
-            outcome = await self._attempt(grant)
-            if outcome.kind in ("done", "broken"):
-                return outcome
-            if outcome.kind == "refused":
-                num_refusals += 1
-                if num_refusals >= _MAX_REFUSALS:
-                    raise _refused(outcome)
-            elif not outcome.is_nobodys_fault:
-                num_failures += 1
-                failed.add(grant.endpoint)
-                if num_failures >= _MAX_FAILURES:
-                    raise ApiError(502, "The engines failed on this request.", reason="failed")
+            answer = self._service.ask(self._ticket, self._failed, self._take)
+            if isinstance(answer, Waiting):
+                self._waiting = answer
+                self._keep_awake()
+                return
+            if self._attempt(answer):
+                return
 
-    async def _admit(self, ticket: Ticket, failed: set[Endpoint]) -> Grant:
-        """Return the engine that it goes to; a stream that waits for a first one is kept awake."""
+    def _take(self, answer: Grant | ApiError) -> None:
+        """Take what came for who waited."""
+        self._wait_no_more()
+        if isinstance(answer, ApiError):
+            self._fail(answer)
+            return
+        try:
+            if not self._attempt(answer):
+                self._ask()
+        except Exception as error:  # noqa: BLE001 - one request must not end all others
+            self._fail(error)
+
+    def _keep_awake(self) -> None:
+        """A stream that waits for a first engine gets comments."""
         service = self._service
-        if not self._inquiry.is_stream or service.has_eligible():
-            return await service.admit(ticket, failed)
-        awake = KeepAwake(self._client, self._record.request_id, lambda: not service.has_eligible())
-        try:
-            return await service.admit(ticket, failed)
-        finally:
-            awake.stop()
+        if self._inquiry.is_stream and not service.has_eligible():
+            self._awake = KeepAwake(
+                self._client, self._record.request_id, lambda: not service.has_eligible()
+            )
 
-    def _correct(self, num_more: float) -> None:
-        self._service.access.correct(self._key, num_more, self._loop.time())
+    def _wait_no_more(self) -> None:
+        self._waiting = None
+        if self._awake is not None:
+            self._awake.stop()
+            self._awake = None
 
-    def _count(self, num_estimated: float, usage: TokenUsage | None) -> None:
-        """Count what it took, as far as that is known."""
-        self._record.usage = usage
-        service, key = self._record.service, self._key.name
-        if usage is None:
-            self._metrics.key_tokens.labels(service, key, "estimated").inc(num_estimated)
-            return
-        self._correct(usage.num_tokens - num_estimated)
-        self._metrics.key_tokens.labels(service, key, "prompt").inc(usage.num_prompt_tokens)
-        self._metrics.key_tokens.labels(service, key, "completion").inc(usage.num_output_tokens)
-        self._service.arrivals.end(self._inquiry.num_prompt_tokens, usage)
-        self._judge_promises(usage)
+    def _fail(self, error: Exception) -> None:
+        """End with an error: there is no caller that would take it."""
+        if isinstance(error, ApiError):
+            self._account.refuse(error.reason, self._around.clock())
+            self._around.end(self._client, self._record, error)
+        else:
+            self._leave_engine()
+            self._client.fail(error)
 
-    def _judge_promises(self, usage: TokenUsage) -> None:
-        """Count whether the first token and the pace were as promised; streams show both."""
-        first_at, limits = self._record.first_byte_at, self._service.document.thresholds
-        if first_at is None or not self._inquiry.is_stream or self._demand.is_background:
-            return
-        promised = limits.slo_time_to_first_token_seconds
-        if promised is not None:
-            seconds = first_at - self._record.started_at
-            self._service.arrivals.first_token.count(seconds, promised)
-        promised = limits.slo_time_per_output_token_seconds
-        if promised is not None and usage.num_output_tokens > 1:
-            seconds = (self._loop.time() - first_at) / (usage.num_output_tokens - 1)
-            self._service.arrivals.output_token.count(seconds, promised)
-
-    async def _attempt(self, grant: Grant) -> Outcome:
-        endpoint = grant.endpoint
-        link = self._fleet.links.get(endpoint)
-        try:
-            if link is None:
-                return Outcome("failed", reason="gone", is_nobodys_fault=True)
-            outcome = await self._send(grant, link)
-        finally:
+    def _attempt(self, grant: Grant) -> bool:
+        """Send the request to an engine; False if it has just gone."""
+        link = self._around.fleet.links.get(grant.endpoint)
+        if link is None:
             self._service.release(grant)
-        self._judge(endpoint, outcome)
-        return outcome
+            self._around.metrics.retries.labels(self._record.service, "gone").inc()
+            return False
+        self._grant, self._link = grant, link
+        connection = link.pool.take_idle()
+        if connection is not None:
+            self._send(connection)
+            return True
+        self._connecting = self._around.loop.create_task(link.pool.open(self._opened))
+        return True
 
-    async def _send(self, grant: Grant, link: Link) -> Outcome:
-        relay = Relay(self._client, self._request, self._inquiry.path, self._record.request_id)
+    def _opened(self, connection: EngineConnection | None) -> None:
+        self._connecting = None
+        if connection is None:
+            self._settle(Outcome("failed", reason="connect"))
+            return
         try:
-            connection = await link.pool.take()
-        except (OSError, TimeoutError):
-            return Outcome("failed", reason="connect")
+            self._send(connection)
+        except Exception as error:  # noqa: BLE001 - one request must not end all others
+            self._fail(error)
+
+    def _send(self, connection: EngineConnection) -> None:
+        client, grant, link, around = self._client, self._grant, self._link, self._around
+        if grant is None or link is None:
+            connection.abort()
+            return
+        relay = self._relay = Relay(
+            client,
+            self._request,
+            self._inquiry.path,
+            self._record.request_id,
+            settle=self._settle,
+            clock=around.clock,
+        )
         link.relays.add(relay)
-        self._client.upstream = connection
-        if self._client.is_paused:
+        self._connection = client.upstream = connection
+        if client.is_paused:
             connection.pause_reading()
+        client.set_deadline(around.request_timeout_seconds)
+        connection.send(self._head(grant, link), self._request.body, relay)
+
+    def _settle(self, outcome: Outcome) -> None:
+        """The attempt has ended: that was it, or another engine is tried."""
+        grant, relay = self._grant, self._relay
+        if grant is None:
+            return
+        if relay is not None:
+            self._record.first_byte_at = relay.first_byte_at
+        self._leave_engine()
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                await connection.send(self._head(grant, link), self._request.body, relay)
-                outcome = await relay.outcome
-        except TimeoutError:
-            relay.on_failure("timeout", was_reused=False)
-            outcome = relay.outcome.result()
-        finally:
-            self._client.upstream = None
+            self._judge(grant.endpoint, outcome)
+            if outcome.kind in ("done", "broken"):
+                self._account.close(outcome.status, outcome.usage, self._around.clock())
+                self._around.end(self._client, self._record, None)
+                return
+            self._count(grant.endpoint, outcome)
+            self._ask()
+        except Exception as error:  # noqa: BLE001 - one request must not end all others
+            self._fail(error)
+
+    def _count(self, endpoint: Endpoint, outcome: Outcome) -> None:
+        """Give up when too much has gone wrong.
+
+        Raises
+        ------
+        ApiError
+            It has.
+        """
+        if outcome.kind == "refused":
+            self._num_refusals += 1
+        elif not outcome.is_nobodys_fault:
+            self._num_failures += 1
+            self._failed.add(endpoint)
+        if self._num_refusals >= _MAX_REFUSALS:
+            raise _refused(outcome)
+        if self._num_failures >= _MAX_FAILURES:
+            raise ApiError(502, "The engines failed on this request.", reason="failed")
+
+    def _leave_engine(self) -> None:
+        """Free what the attempt holds."""
+        grant, link, relay, connection = self._grant, self._link, self._relay, self._connection
+        self._grant = self._link = self._relay = self._connection = None
+        self._client.upstream = None
+        self._client.due_at = inf
+        if link is not None and relay is not None:
             link.relays.discard(relay)
+        if connection is not None and relay is not None:
             # if the client has left, or the engine hangs: the engine frees what it held
             connection.abandon(relay)
-        self._record.first_byte_at = relay.first_byte_at
-        return outcome
+        if grant is not None:
+            self._service.release(grant)
 
     def _judge(self, endpoint: Endpoint, outcome: Outcome) -> None:
         """Remember how the engine did."""
@@ -198,14 +307,14 @@ class Exchange:
         elif outcome.kind == "refused":
             state = endpoint.state
             endpoint.refuse(self._demand.blocks(state.tokens_per_block) if state else 0.0)
-            self._metrics.retries.labels(record.service, "refused").inc()
+            self._around.metrics.retries.labels(record.service, "refused").inc()
         elif not outcome.is_nobodys_fault:
-            endpoint.fail(self._loop.time())
-            self._metrics.failures.labels(record.service, outcome.reason).inc()
+            endpoint.fail(self._around.clock())
+            self._around.metrics.failures.labels(record.service, outcome.reason).inc()
         if outcome.kind == "broken":
             record.reason = outcome.reason
         elif outcome.kind == "failed":
-            self._metrics.retries.labels(record.service, outcome.reason).inc()
+            self._around.metrics.retries.labels(record.service, outcome.reason).inc()
 
     def _predict(self) -> Demand:
         inquiry, document = self._inquiry, self._service.document
@@ -214,10 +323,9 @@ class Exchange:
             is_background = document.default_priority == "background"
         is_background = is_background or self._key.max_priority == "background"
         limits = document.thresholds
-        bounds = [inquiry.deadline_seconds]
-        if not is_background:
-            bounds.append(limits.slo_time_to_first_token_seconds)
-        seconds = min((one for one in bounds if one is not None), default=None)
+        seconds, promised = inquiry.deadline_seconds, limits.slo_time_to_first_token_seconds
+        if promised is not None and not is_background:
+            seconds = promised if seconds is None else min(seconds, promised)
         if seconds is not None:
             self._deadline = self._record.started_at + seconds
         return Demand(
@@ -234,25 +342,26 @@ class Exchange:
 
     def _head(self, grant: Grant, link: Link) -> bytes:
         """The head that the engine gets; of `x-quire-*` only what the gateway says itself."""
-        priority = b"background" if self._demand.is_background else b"interactive"
-        headers = [
-            *link.headers,
-            *to_engine(self._request.headers),
-            *self._record.trace.headers,
-            (b"content-length", b"%d" % len(self._request.body)),
-            (b"x-request-id", self._record.request_id),
-            (b"x-quire-priority", priority),
-            (b"x-quire-admit", b"wait" if grant.holds_room else b"now"),
-            (b"x-quire-gateway", b"%b;%d" % (self._gateway.encode(), grant.counter)),
-        ]
+        headers = list(self._record.trace.headers)
         if self._deadline is not None:
-            milliseconds = max(int(1000 * (self._deadline - self._loop.time())), 1)
+            milliseconds = max(int(1000 * (self._deadline - self._around.clock())), 1)
             headers.append((b"x-quire-deadline-ms", b"%d" % milliseconds))
         if self._demand.chunks:
             headers.append((b"x-quire-prefix", write_names(self._demand.chunks)))
         if self._key.salt:
             headers.append((b"x-quire-salt", self._key.salt.encode()))
-        return write_head(b"POST %b HTTP/1.1" % self._inquiry.path.encode(), headers)
+        return _HEAD % (
+            self._inquiry.path.encode(),
+            write_fields(link.headers),
+            write_fields(to_engine(self._request.headers)),
+            len(self._request.body),
+            self._record.request_id,
+            b"background" if self._demand.is_background else b"interactive",
+            b"wait" if grant.holds_room else b"now",
+            self._around.gateway,
+            grant.counter,
+            write_fields(headers),
+        )
 
 
 def _refused(outcome: Outcome) -> ApiError:

@@ -8,10 +8,10 @@ import msgspec
 from quire_gateway.errors import ApiError
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.headers import Headers
-from quire_gateway.http.request import Request
+from quire_gateway.http.request import Answering, Request
 from quire_gateway.routing.access import may_use
 from quire_gateway.routing.document import ApiKey
-from quire_gateway.serving.exchange import Exchange
+from quire_gateway.serving.exchange import Exchange, Surroundings
 from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.inquiry import (
     ENGINE_PATHS,
@@ -25,7 +25,6 @@ from quire_gateway.serving.record import Record, log_request
 from quire_gateway.serving.relay import error_events
 from quire_gateway.serving.service import Service
 from quire_gateway.serving.trace_context import trace_of
-from quire_gateway.serving.tracing import Tracing
 
 JSON: Headers = [(b"content-type", b"application/json")]
 _MODELS = "/v1/models"
@@ -41,8 +40,6 @@ class Gateway:
         Under which engines report this gateway's counters.
     is_ready
         Whether a load balancer should send requests here.
-    tracing
-        Where traces go; None makes none.
     """
 
     def __init__(
@@ -54,51 +51,50 @@ class Gateway:
         is_ready: Callable[[], bool],
         request_timeout_seconds: float,
         logs_requests: bool,
-        tracing: Tracing | None = None,
     ) -> None:
         self._fleet = fleet
         self._metrics = metrics
-        self._name = name
         self._is_ready = is_ready
-        self._timeout_seconds = request_timeout_seconds
         self._logs_requests = logs_requests
-        self._tracing = tracing
         self._loop = asyncio.get_running_loop()
+        self._around = Surroundings(
+            loop=self._loop,
+            fleet=fleet,
+            metrics=metrics,
+            gateway=name.encode(),
+            request_timeout_seconds=request_timeout_seconds,
+            clock=self._loop.time,
+            end=self._end,
+        )
         self.has_routing = True
         """Whether it knows which services there are."""
         self.is_refusing = False
         """No request is taken any more: the gateway ends."""
 
-    async def answer(self, client: ClientConnection, request: Request) -> None:
-        """Answer one request."""
+    def answer(self, client: ClientConnection, request: Request) -> Answering | None:
+        """Answer one request, now or later."""
         path = request.target.partition(b"?")[0].decode("latin-1")
         if path in _PROBES:
             answer_probe(client, path, is_ready=self._is_ready())
-            return
-        trace = trace_of(request.headers)
+            client.end()
+            return None
+        trace = trace_of(request)
         record = Record(request_id_of(request), trace, self._loop.time(), path)
-        if self._tracing is not None:
-            self._tracing.begin(record)
         try:
-            await self._route(client, request, path, record)
+            exchange = self._route(client, request, path, record)
+            if exchange is not None:
+                exchange.start()
+                return exchange
         except ApiError as error:
-            record.status, record.reason = error.status, error.reason
-            self._metrics.refusals.labels(record.service, error.reason).inc()
-            if client.has_started:  # with comments, while it waited
-                client.write(error_events(path, error))
-                client.finish()
-            else:
-                headers = [*JSON, *error.headers(), (b"x-request-id", record.request_id)]
-                client.respond(error.status, headers, error.body())
-        except asyncio.CancelledError:
-            record.status, record.reason = 0, "client_left"
-            raise
-        finally:
-            self._end(record)
+            self._end(client, record, error)
+        else:
+            self._end(client, record, None)
+        return None
 
-    async def _route(
+    def _route(
         self, client: ClientConnection, request: Request, path: str, record: Record
-    ) -> None:
+    ) -> Exchange | None:
+        """Answer what needs no engine."""
         if self.is_refusing:
             raise ApiError(
                 503,
@@ -117,7 +113,7 @@ class Gateway:
             if request.method not in (b"GET", b"HEAD"):
                 raise _wrong_method(request)
             self._answer_models(client, request, path.removeprefix(_MODELS)[1:], record)
-            return
+            return None
         if path not in ENGINE_PATHS:
             raise ApiError(404, "There is no such route.", reason="unknown_route")
         if request.method != b"POST":
@@ -126,19 +122,7 @@ class Gateway:
         service, key = self._identify(inquiry.model, request)
         record.service, record.key = service.document.label, key.name
         self._metrics.key_requests.labels(record.service, record.key).inc()
-        exchange = Exchange(
-            client,
-            request,
-            inquiry,
-            service,
-            key,
-            fleet=self._fleet,
-            metrics=self._metrics,
-            record=record,
-            gateway=self._name,
-            request_timeout_seconds=self._timeout_seconds,
-        )
-        await exchange.run()
+        return Exchange(client, request, inquiry, service, key, record, self._around)
 
     def _identify(self, model: str, request: Request) -> tuple[Service, ApiKey]:
         """Return the model's service and whose request it is.
@@ -192,7 +176,21 @@ class Gateway:
         if request.method != b"HEAD":
             client.write(content)
 
-    def _end(self, record: Record) -> None:
+    def _end(self, client: ClientConnection, record: Record, error: ApiError | None) -> None:
+        """The request is over, all but an error that is still to be told."""
+        if error is not None:
+            record.status, record.reason = error.status, error.reason
+            self._metrics.refusals.labels(record.service, error.reason).inc()
+            if client.has_started:  # with comments, while it waited
+                client.write(error_events(record.path, error))
+                client.finish()
+            else:
+                headers = [*JSON, *error.headers(), (b"x-request-id", record.request_id)]
+                client.respond(error.status, headers, error.body())
+        self._count(record)
+        client.end()
+
+    def _count(self, record: Record) -> None:
         """Count the request, and log it if that is wanted; never what it said."""
         ended_at = self._loop.time()
         seconds = ended_at - record.started_at
@@ -205,8 +203,6 @@ class Gateway:
                 metrics.first_byte_seconds.labels(record.service).observe(first)
         if self._logs_requests:
             log_request(record, ended_at)
-        if self._tracing is not None:
-            self._tracing.end(record)
 
 
 def answer_probe(client: ClientConnection, path: str, *, is_ready: bool, problem: str = "") -> None:

@@ -4,18 +4,15 @@ Values of a wrong type count as absent: the engine, which knows all of them, ref
 """
 
 import re
-import uuid
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import lru_cache
 
 import msgspec
 
 from quire_gateway.choosing.demand import BYTES_PER_TOKEN
 from quire_gateway.errors import ApiError
-from quire_gateway.http.headers import find
 from quire_gateway.http.request import Request
-
-T = TypeVar("T")
+from quire_gateway.serving.random_ids import random_id
 
 GENERATING_PATHS = frozenset(
     {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"}
@@ -25,23 +22,23 @@ DEFAULT_MAX_TOKENS = 4096
 """Of requests that name no limit: the engine's own is the rest of the model's length."""
 _MAX_NUMBER = 2**53
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-_NOTHING = msgspec.Raw(b"null")
+_NULL = msgspec.Raw(b"null")
 
 
 class _Body(msgspec.Struct):
-    model: msgspec.Raw = _NOTHING
-    messages: msgspec.Raw = _NOTHING
-    tools: msgspec.Raw = _NOTHING
-    prompt: msgspec.Raw = _NOTHING
-    input: msgspec.Raw = _NOTHING
-    instructions: msgspec.Raw = _NOTHING
-    stream: msgspec.Raw = _NOTHING
-    max_tokens: msgspec.Raw = _NOTHING
-    max_completion_tokens: msgspec.Raw = _NOTHING
-    max_output_tokens: msgspec.Raw = _NOTHING
-    n: msgspec.Raw = _NOTHING
-    best_of: msgspec.Raw = _NOTHING
-    priority: msgspec.Raw = _NOTHING
+    model: object = None
+    messages: msgspec.Raw = _NULL
+    tools: msgspec.Raw = _NULL
+    prompt: msgspec.Raw = _NULL
+    input: msgspec.Raw = _NULL
+    instructions: msgspec.Raw = _NULL
+    stream: object = None
+    max_tokens: object = None
+    max_completion_tokens: object = None
+    max_output_tokens: object = None
+    n: object = None
+    best_of: object = None
+    priority: object = None
 
 
 _decoder = msgspec.json.Decoder(_Body)
@@ -76,16 +73,16 @@ def read_inquiry(path: str, request: Request) -> Inquiry:
     """
     try:
         body = _decoder.decode(request.body)
-        model = _read(body.model, str)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         message = f"The body is not a JSON object: {error}."
         raise ApiError(400, message, reason="invalid_json") from None
-    if model is None:
+    model = body.model
+    if not isinstance(model, str):
         raise ApiError(
             400, "model: must be the name of a model.", reason="invalid_model", param="model"
         )
     written = (body.instructions, body.tools, body.messages, body.prompt, body.input)
-    parts = [part for part in map(bytes, written) if part != b"null"]
+    parts = [bytes(part) for part in written if part is not _NULL and part != _NULL]
     limits = (body.max_completion_tokens, body.max_tokens, body.max_output_tokens)
     generates = path in GENERATING_PATHS and path != "/v1/embeddings"
     return Inquiry(
@@ -97,44 +94,48 @@ def read_inquiry(path: str, request: Request) -> Inquiry:
         num_sequences=min(_first((body.best_of, body.n), 1), 128),
         is_background=_read_class(request, body.priority),
         deadline_seconds=_read_deadline(request),
-        is_stream=bytes(body.stream) == b"true",
+        is_stream=body.stream is True,
     )
 
 
 def request_id_of(request: Request) -> bytes:
     """Return the request's id: its own where it is fit to be logged, else a new one."""
-    own = find(request.headers, b"x-request-id")
-    return own if own and _REQUEST_ID.fullmatch(own) else uuid.uuid4().hex.encode()
+    own = request.find(b"x-request-id")
+    return own if own and _REQUEST_ID.fullmatch(own) else random_id().encode()
 
 
 def is_retry(request: Request) -> bool:
     """Whether a client's library sends it again by itself, as OpenAI's say."""
-    return (find(request.headers, b"x-stainless-retry-count") or b"0") != b"0"
+    return (request.find(b"x-stainless-retry-count") or b"0") != b"0"
 
 
 def bearer_of(request: Request) -> bytes | None:
     """Return the key that a client presents."""
-    value = find(request.headers, b"authorization") or b""
+    value = request.find(b"authorization") or b""
     scheme, _, token = value.partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" and token.strip() else None
 
 
 def host_of(request: Request) -> str:
     """Return the name that the client asked for, without the port, in lower case."""
-    host = (find(request.headers, b"host") or b"").decode("latin-1").lower()
-    return host if host.endswith("]") else host.partition(":")[0]
+    return _host_name(request.find(b"host") or b"")
 
 
-def _read(raw: msgspec.Raw, kind: type[T]) -> T | None:
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
+@lru_cache(maxsize=1024)
+def _host_name(host: bytes) -> str:
+    name = host.decode("latin-1").lower()
+    return name if name.endswith("]") else name.partition(":")[0]
 
 
-def _first(values: tuple[msgspec.Raw, ...], default: int) -> int:
-    for raw in values:
-        value = _read(raw, int)
+def _read_int(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _first(values: tuple[object, ...], default: int) -> int:
+    for given in values:
+        if given is None:
+            continue
+        value = _read_int(given)
         if value is not None and 0 < value <= _MAX_NUMBER:
             return value
     return default
@@ -151,13 +152,13 @@ def _estimate_tokens(parts: list[bytes]) -> int:
     return int(total)
 
 
-def _read_class(request: Request, of_body: msgspec.Raw) -> bool | None:
+def _read_class(request: Request, of_body: object) -> bool | None:
     text = _header(request, b"x-quire-priority")
     if text is not None:
         if text not in (b"interactive", b"background"):
             raise _malformed("x-quire-priority", "interactive or background")
         return text == b"background"
-    priority = _read(of_body, int)
+    priority = _read_int(of_body)
     return None if priority is None else priority > 0
 
 
@@ -172,10 +173,12 @@ def _read_deadline(request: Request) -> float | None:
 
 
 def _header(request: Request, name: bytes) -> bytes | None:
-    values = [value for key, value in request.headers if key == name]
-    if len(values) > 1:
+    value = request.fields.get(name)
+    if value is None:
+        return None
+    if request.has_several(name):
         raise _malformed(name.decode(), "one value")
-    return values[0].strip() if values else None
+    return value.strip()
 
 
 def _malformed(name: str, wanted: str) -> ApiError:

@@ -7,13 +7,15 @@ reference page is made of the table below.
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     Metric,
 )
 from prometheus_client.registry import Collector
+
+from quire_gateway.serving.tallies import Distribution, Tally
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _PREFIX = "quire_gateway_"
@@ -118,18 +120,19 @@ class GatewayMetrics:
         text: bytes = generate_latest(self.registry)
         return text
 
-    def _counter(self, name: str) -> Counter:
+    def _counter(self, name: str) -> Tally:
         found = METRICS[name]
-        return Counter(_PREFIX + name, found.text, found.labels, registry=self.registry)
+        return Tally(_PREFIX + name, found.text, found.labels, registry=self.registry)
 
     def _gauge(self, name: str) -> Gauge:
         found = METRICS[name]
         return Gauge(_PREFIX + name, found.text, found.labels, registry=self.registry)
 
-    def _histogram(self, name: str) -> Histogram:
+    def _histogram(self, name: str) -> Distribution:
         found = METRICS[name]
-        return Histogram(
-            _PREFIX + name, found.text, found.labels, buckets=_SECONDS, registry=self.registry
+        (label,) = found.labels
+        return Distribution(
+            _PREFIX + name, found.text, label, bounds=_SECONDS, registry=self.registry
         )
 
 

@@ -5,7 +5,7 @@ tried elsewhere. After that, a stream that breaks off ends with an error event, 
 events; anything else is cut, so that the client cannot take it for complete.
 """
 
-import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +25,7 @@ _MAX_REFUSAL_BYTES = 64 << 10
 _LOST = ApiError(500, "The engine failed before this answer was complete.", reason="engine_lost")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """How an attempt ended."""
 
@@ -41,19 +41,52 @@ class Outcome:
 
 
 class Relay:
-    """Receives one answer."""
+    """Receives one answer.
+
+    Parameters
+    ----------
+    settle
+        Told once how it ended.
+    clock
+        Seconds of the event loop.
+    """
+
+    __slots__ = (
+        "_border",
+        "_client",
+        "_clock",
+        "_error",
+        "_has_begun",
+        "_headers",
+        "_is_settled",
+        "_length",
+        "_path",
+        "_refusal",
+        "_request",
+        "_request_id",
+        "_settle_with",
+        "_status",
+        "_usage",
+        "first_byte_at",
+    )
 
     def __init__(
-        self, client: ClientConnection, request: Request, path: str, request_id: bytes
+        self,
+        client: ClientConnection,
+        request: Request,
+        path: str,
+        request_id: bytes,
+        *,
+        settle: Callable[[Outcome], None],
+        clock: Callable[[], float],
     ) -> None:
-        loop = asyncio.get_running_loop()
-        self.outcome: asyncio.Future[Outcome] = loop.create_future()
         self.first_byte_at: float | None = None
-        self._loop = loop
         self._client = client
         self._request = request
         self._path = path
         self._request_id = request_id
+        self._settle_with = settle
+        self._clock = clock
         self._status = 0
         self._headers: Headers = []
         self._refusal: bytearray | None = None
@@ -62,7 +95,7 @@ class Relay:
         self._error: bytearray | None = None
         """An engine's error for a client whose stream has begun: it becomes an event."""
         self._length: int | None = None
-        self._has_begun = False
+        self._has_begun = self._is_settled = False
 
     def on_head(self, status: int, headers: Headers) -> None:
         """See `AnswerReceiver`."""
@@ -75,7 +108,7 @@ class Relay:
         if self._refusal is not None:
             self._refusal += data[: _MAX_REFUSAL_BYTES - len(self._refusal)]
             return
-        if self._status in _NOT_FOR_CLIENTS or self.outcome.done():
+        if self._status in _NOT_FOR_CLIENTS or self._is_settled:
             return
         if not self._has_begun:
             self._begin()
@@ -88,6 +121,8 @@ class Relay:
 
     def on_end(self) -> None:
         """See `AnswerReceiver`."""
+        if self._is_settled:
+            return
         if self._refusal is not None:
             text = find(self._headers, b"retry-after") or b""
             seconds = float(text) if text.isdigit() and len(text) < 6 else 1.0
@@ -108,7 +143,7 @@ class Relay:
 
     def on_failure(self, reason: str, *, was_reused: bool) -> None:
         """See `AnswerReceiver`."""
-        if self.outcome.done():
+        if self._is_settled:
             return
         if not self._has_begun:
             self._settle(Outcome("failed", 0, reason, is_nobodys_fault=was_reused))
@@ -122,18 +157,20 @@ class Relay:
 
     def _begin(self) -> None:
         self._has_begun = True
-        self.first_byte_at = self._loop.time()
+        self.first_byte_at = self._clock()
         self._request.body = b""  # it is not sent again
-        self._usage = read_usage(find(self._headers, USAGE_HEADER))
-        is_stream = (find(self._headers, b"content-type") or b"").startswith(b"text/event-stream")
+        fields = dict(self._headers)
+        if USAGE_HEADER in fields:
+            self._usage = read_usage(fields[USAGE_HEADER])
+        is_stream = fields.get(b"content-type", b"").startswith(b"text/event-stream")
         if is_stream:
             self._border = EventBorder()
         if self._client.has_started:  # with comments, while it waited
             self._error = None if is_stream and self._status == 200 else bytearray()
             return
-        headers = [pair for pair in to_client(self._headers) if pair[0] != b"x-request-id"]
+        headers = to_client(self._headers)
         headers.append((b"x-request-id", self._request_id))
-        length = find(self._headers, b"content-length")
+        length = fields.get(b"content-length")
         self._length = int(length) if length is not None and length.isdigit() else None
         self._client.start(self._status, headers, self._length)
 
@@ -144,8 +181,9 @@ class Relay:
         self._client.write(events)
 
     def _settle(self, outcome: Outcome) -> None:
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
+        if not self._is_settled:
+            self._is_settled = True
+            self._settle_with(outcome)
 
 
 def error_events(path: str, error: ApiError) -> bytes:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from math import inf
 
 from quire_engine.errors import ConfigError
-from quire_engine.profiles.output_length import SurvivalCurve
 from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.choose import (
     Chance,
@@ -23,7 +22,7 @@ from quire_gateway.choosing.choose import (
     choose_roomiest,
     count_uncached,
 )
-from quire_gateway.choosing.demand import Demand, merge_lengths
+from quire_gateway.choosing.demand import Demand, Expectations, merge_lengths
 from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.prefix_index import PrefixIndex
 from quire_gateway.choosing.queue import FairQueue, Waiting
@@ -39,6 +38,9 @@ LENGTHS_SECONDS = 5.0
 _MANY_HEADS = 8
 """So many keys' turns are looked at when the first finds no room: one big request does not hold up
 smaller ones of others."""
+Tell = Callable[["Grant | ApiError"], None]
+"""How who waited is told; soon, and not before the caller has returned."""
+
 _AGED_SHARE = 0.25
 """Who waited this share of the longest wait is given to an engine that holds room for it."""
 
@@ -95,14 +97,16 @@ class Service:
         self._clock = clock
         self._chance = chance
         self._stale_seconds = stale_seconds
-        self._futures: dict[Waiting, tuple[Ticket, asyncio.Future[Grant]]] = {}
+        self._waiting: dict[Waiting, tuple[Ticket, Tell]] = {}
+        self._answers: dict[Waiting, Grant | ApiError] = {}
+        """Of those that have waited and are about to be told."""
         self._holding: set[Endpoint] = set()
-        self._survival: SurvivalCurve = merge_lengths([])
+        self._survival = Expectations(merge_lengths([]))
         self._survival_at = -inf
         self.update(document)
 
     @property
-    def survival(self) -> SurvivalCurve:
+    def survival(self) -> Expectations:
         """How long answers run on, over all engines."""
         now = self._clock()
         if now - self._survival_at >= LENGTHS_SECONDS:
@@ -110,7 +114,7 @@ class Service:
             states = [one.state.output_lengths for one in self.endpoints if one.state]
             # where an engine says impossible things of lengths, the last estimate stays
             with suppress(ConfigError):
-                self._survival = merge_lengths(states)
+                self._survival = Expectations(merge_lengths(states))
         return self._survival
 
     def update(self, document: RoutingDocument) -> None:
@@ -135,13 +139,15 @@ class Service:
         endpoint.lose()
         self.index.forget(endpoint.slot)
 
-    async def admit(self, ticket: Ticket, without: set[Endpoint]) -> Grant:
-        """Return the engine that a request goes to, now or after it waited.
+    def ask(self, ticket: Ticket, without: set[Endpoint], tell: Tell) -> Grant | Waiting:
+        """Return the engine that a request goes to, or who waits for one.
 
         Parameters
         ----------
         without
             Engines that failed on it; those that refused it say so to the endpoint.
+        tell
+            Called with what who waited gets, unless that is given up by `cancel`.
 
         Raises
         ------
@@ -155,15 +161,23 @@ class Service:
                 reason="suspended",
                 retry_after_seconds=jitter(60.0, self._chance),
             )
-        is_behind = any(
-            not one.is_background or ticket.demand.is_background for one in self._futures
+        is_behind = bool(self._waiting) and any(
+            not one.is_background or ticket.demand.is_background for one in self._waiting
         )
         endpoint = None if is_behind else self._choose(ticket, without)
         if endpoint is not None:
             return self._grant(endpoint, ticket)
         if without and not self.has_eligible():
             raise self._refuse(ticket, "deadline")
-        return await self._wait(ticket)
+        return self._wait(ticket, tell)
+
+    def cancel(self, waiting: Waiting) -> None:
+        """Who waits, or has just got an engine, does not want one any more."""
+        answer = self._answers.pop(waiting, None)
+        if isinstance(answer, Grant):
+            self.release(answer)
+        elif waiting in self._waiting:
+            self._forget(waiting)
 
     def release(self, grant: Grant) -> None:
         """The request has ended at its engine, or will never get there."""
@@ -174,17 +188,16 @@ class Service:
 
     def dispatch(self) -> None:
         """Give engines to those that wait, as far as there is room."""
-        while self._futures and self._dispatch_one():
+        while self._waiting and self._dispatch_one():
             pass
 
     def tick(self) -> None:
         """Time has passed: refuse who is overdue, and look whether an engine came back."""
         now = self._clock()
-        for waiting in self.queue.overdue(now) if self._futures else ():
-            ticket, future = self._futures[waiting]
-            if not future.done():
-                future.set_exception(self._refuse(ticket, "deadline"))
+        for waiting in self.queue.overdue(now) if self._waiting else ():
+            ticket, tell = self._waiting[waiting]
             self._forget(waiting)
+            self._tell_soon(waiting, tell, self._refuse(ticket, "deadline"))
         self.dispatch()
 
     def has_eligible(self) -> bool:
@@ -216,7 +229,7 @@ class Service:
             self._holding.add(endpoint)
         return grant
 
-    async def _wait(self, ticket: Ticket) -> Grant:
+    def _wait(self, ticket: Ticket, tell: Tell) -> Waiting:
         if self.queue.is_full:
             raise self._refuse(ticket, "queue_full")
         leaves_at = self._leaves_at(ticket)
@@ -229,18 +242,18 @@ class Service:
             arrived_at=ticket.arrived_at,
             leaves_at=leaves_at,
         )
-        future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
         self.queue.add(waiting)
-        self._futures[waiting] = ticket, future
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self.release(future.result())
-            raise
-        finally:
-            if waiting in self._futures:
-                self._forget(waiting)
+        self._waiting[waiting] = ticket, tell
+        return waiting
+
+    def _tell_soon(self, waiting: Waiting, tell: Tell, answer: Grant | ApiError) -> None:
+        self._answers[waiting] = answer
+        asyncio.get_running_loop().call_soon(self._tell, waiting, tell)
+
+    def _tell(self, waiting: Waiting, tell: Tell) -> None:
+        answer = self._answers.pop(waiting, None)
+        if answer is not None:
+            tell(answer)
 
     def _leaves_at(self, ticket: Ticket) -> float:
         """When it is refused: its deadline, or the longest wait; longer while no engine is there.
@@ -258,7 +271,7 @@ class Service:
 
     def _dispatch_one(self) -> bool:
         for waiting in self.queue.heads(_MANY_HEADS):
-            ticket, future = self._futures[waiting]
+            ticket, tell = self._waiting[waiting]
             endpoint = self._choose(ticket, set())
             holds_room = endpoint is None and self._is_aged(waiting)
             if holds_room:
@@ -268,9 +281,9 @@ class Service:
             if endpoint is None:
                 continue
             self.queue.take(waiting)
-            del self._futures[waiting]
-            if not future.done():
-                future.set_result(self._grant(endpoint, ticket, holds_room=holds_room))
+            del self._waiting[waiting]
+            grant = self._grant(endpoint, ticket, holds_room=holds_room)
+            self._tell_soon(waiting, tell, grant)
             return True
         return False
 
@@ -279,7 +292,7 @@ class Service:
         return self._clock() - waiting.arrived_at > patience
 
     def _forget(self, waiting: Waiting) -> None:
-        del self._futures[waiting]
+        del self._waiting[waiting]
         self.queue.remove(waiting)
 
     def _predict(self, ticket: Ticket) -> float:

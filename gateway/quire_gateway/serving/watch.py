@@ -61,10 +61,10 @@ class EngineWatch:
         while True:
             stream = _Stream(self._take)
             try:
-                connection = await self._pool.take(fresh=True)
+                connection = await self._pool.connect()
                 try:
                     line = b"GET /state/stream HTTP/1.1"
-                    await connection.send(write_head(line, self._headers), b"", stream)
+                    connection.send(write_head(line, self._headers), b"", stream)
                     await self._until_silent(stream)
                 finally:
                     connection.abort()

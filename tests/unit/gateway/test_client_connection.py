@@ -1,0 +1,189 @@
+"""A client's connection, byte by byte, without a network."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from quire_gateway.http.client_connection import ClientConnection
+from quire_gateway.http.framing import frame_answer
+from quire_gateway.http.request import Answering, Request
+from quire_gateway.run import SharedBounds
+
+GET = b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+class Wire(asyncio.Transport):
+    """What was written, and whether it was closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.num_writes = 0
+        self.is_closed = self.is_paused = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+        self.num_writes += 1
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def answers(self) -> list[bytes]:
+        """Bodies of answers with a length."""
+        return [part.partition(b"\r\n\r\n")[2] for part in self.written.split(b"HTTP/1.1 ")[1:]]
+
+
+class Later(Answering):
+    """Answers when it is told to."""
+
+    def __init__(self, client: ClientConnection, request: Request) -> None:
+        self.client, self.request = client, request
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def on_due(self) -> None:
+        self.go_on()
+
+    def go_on(self) -> None:
+        answer_at_once(self.client, self.request)
+
+
+def answer_at_once(client: ClientConnection, request: Request) -> None:
+    client.respond(200, [], request.target)
+    client.end()
+
+
+def connect(
+    application: Callable[[ClientConnection, Request], Answering | None],
+) -> tuple[ClientConnection, Wire, SharedBounds]:
+    bounds = SharedBounds(
+        max_connections=10,
+        max_body_bytes=1000,
+        max_total_body_bytes=10000,
+        reader_stall_seconds=60,
+    )
+    connection, wire = ClientConnection(application, bounds), Wire()
+    connection.connection_made(wire)
+    return connection, wire, bounds
+
+
+async def test_head_and_body_leave_together() -> None:
+    connection, wire, _ = connect(answer_at_once)
+    connection.data_received(GET % 7)
+    assert wire.answers() == [b"/7"]
+    assert wire.num_writes == 1
+
+
+async def test_very_many_requests_sent_ahead_are_answered_one_after_the_other() -> None:
+    """As many as a read may bring: answering one must not happen within answering another."""
+    held: list[Later] = []
+
+    def application(client: ClientConnection, request: Request) -> Answering | None:
+        if held:
+            answer_at_once(client, request)
+            return None
+        held.append(Later(client, request))
+        return held[0]
+
+    connection, wire, _ = connect(application)
+    connection.data_received(b"".join(GET % number for number in range(5000)))
+    assert wire.is_paused
+    assert not wire.written
+    held[0].go_on()
+    assert wire.answers() == [b"/%d" % number for number in range(5000)]
+    assert not wire.is_paused
+
+
+async def test_nothing_is_answered_behind_the_last_answer() -> None:
+    connection, wire, bounds = connect(answer_at_once)
+    last = b"GET /1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    connection.data_received(GET % 0 + last + GET % 2)
+    assert wire.answers() == [b"/0", b"/1"]
+    assert wire.is_closed
+    connection.connection_lost(None)
+    assert bounds.num_body_bytes == 0
+    assert not bounds.connections
+
+
+async def test_a_client_that_leaves_ends_what_is_done_for_it() -> None:
+    held: list[Later] = []
+
+    def application(client: ClientConnection, request: Request) -> Answering:
+        held.append(Later(client, request))
+        return held[-1]
+
+    connection, _, bounds = connect(application)
+    body = b"POST /1 HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
+    connection.data_received(body + body)
+    assert bounds.num_body_bytes == 6
+    connection.connection_lost(None)
+    assert [one.is_cancelled for one in held] == [True]
+    assert bounds.num_body_bytes == 0
+
+
+async def test_a_failure_that_nobody_thought_of_ends_one_connection() -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+    def application(client: ClientConnection, request: Request) -> None:
+        raise ZeroDivisionError
+
+    connection, wire, bounds = connect(application)
+    connection.data_received(GET % 1)
+    assert wire.is_closed
+    assert not wire.written
+    assert isinstance(told[0]["exception"], ZeroDivisionError)
+    connection.connection_lost(None)
+    assert not bounds.connections
+
+
+async def test_the_answer_to_head_has_no_body() -> None:
+    connection, wire, _ = connect(answer_at_once)
+    connection.data_received(b"HEAD /1 HTTP/1.1\r\nhost: x\r\n\r\n" + GET % 2)
+    assert wire.answers() == [b"", b"/2"]
+    assert b"content-length: 2" in wire.written
+
+
+@pytest.mark.parametrize("num_pieces", [1, 2, 40])
+async def test_requests_may_come_in_pieces(num_pieces: int) -> None:
+    connection, wire, bounds = connect(answer_at_once)
+    text = b"POST /1 HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc" + GET % 2
+    size = -(-len(text) // num_pieces)
+    for start in range(0, len(text), size):
+        connection.data_received(text[start : start + size])
+    assert wire.answers() == [b"/1", b"/2"]
+    assert bounds.num_body_bytes == 0
+
+
+def framed(length: int | None, *, is_old: bool, keeps_alive: bool) -> tuple[set[bytes], bool, bool]:
+    request = Request(b"GET", b"/", [], is_old, keeps_alive)
+    head = frame_answer(request, 299, [(b"a", b"b")], length, keeps_alive=keeps_alive)
+    lines = head.text.split(b"\r\n")
+    assert lines[0] == b"HTTP/1.1 299 Unknown"
+    assert lines[-2:] == [b"", b""]
+    return set(lines[1:-2]) - {b"a: b"}, head.is_chunked, head.keeps_alive
+
+
+def test_answers_are_framed_so_that_their_end_is_seen() -> None:
+    length, close = b"content-length: 5", b"connection: close"
+    chunked, keep = b"transfer-encoding: chunked", b"connection: keep-alive"
+    assert framed(5, is_old=False, keeps_alive=True) == ({length}, False, True)
+    assert framed(5, is_old=False, keeps_alive=False) == ({length, close}, False, False)
+    assert framed(None, is_old=False, keeps_alive=True) == ({chunked}, True, True)
+    assert framed(5, is_old=True, keeps_alive=True) == ({length, keep}, False, True)
+    assert framed(None, is_old=True, keeps_alive=True) == ({close}, False, False)
