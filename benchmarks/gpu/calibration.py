@@ -68,6 +68,7 @@ class RecordingExecutor(CudaExecutor):
 def run_live(executor: RecordingExecutor, facts: ModelFacts, seconds: float) -> list[Step]:
     """Serve requests that come a few at a time, so that most steps have prompts and decodes."""
     core = EngineCore(CONFIG, executor, facts, random_source=random.Random(0))
+    core.in_flight.overlaps = False  # single steps are timed
     rng = random.Random(1)
     executor.steps = []
     deadline = time.time() + seconds

@@ -3,8 +3,8 @@
 `python -m benchmarks.gpu.engine --shape llama3-8b --json benchmarks/gpu/results/engine.json`
 
 Temperature 0.6, ends by length alone, prefix caching off, 256 sequences, 8,192 tokens a step.
-Every graph is captured before the throughput rows. `engine/<shape>/<workload>` has the rate of the
-overlapped loop, and of stepping one by one beside it.
+Every graph is captured before the throughput rows. `engine/<shape>/<workload>` has the rate of a
+bare overlapped loop, and beside it the core's: as a server runs it, and stepping one by one.
 """
 
 from __future__ import annotations
@@ -73,23 +73,36 @@ class Bench:
         self.executor = executor
         self._num_runs = 0
 
-    def run(self, lengths: Lengths, *, overlapped: bool) -> LoopTimes:
-        """Run requests to their end; checks that all tokens came."""
+    def run(self, lengths: Lengths, how: str = "stepped") -> LoopTimes:
+        """Run requests to their end; checks that all tokens came.
+
+        Parameters
+        ----------
+        how
+            "bare", "core" or "stepped": see `engine_loops`.
+        """
         self._num_runs += 1
         add_requests(self.core, lengths, self._num_runs)
         torch.cuda.synchronize()
-        times = run_overlapped(self.core, self.executor) if overlapped else run_steps(self.core)
+        if how == "bare":
+            times = run_overlapped(self.core, self.executor)
+        else:
+            times = run_steps(self.core, overlaps=how == "core")
         if times.num_tokens != sum(output for _, output in lengths):
             raise RuntimeError(f"{times.num_tokens} tokens came, not all that were asked for")
         return times
 
     def throughput(self, lengths: Lengths) -> dict[str, Any]:
-        """Output tokens per second both ways; short workloads are the median of three runs."""
-        overlapped = self._median(lengths, overlapped=True)
-        stepped = self._median(lengths, overlapped=False)
+        """Output tokens per second all three ways; short workloads are the median of three runs."""
+        overlapped = self._median(lengths, "bare")
+        core = self._median(lengths, "core")
+        stepped = self._median(lengths, "stepped")
         steps = overlapped.num_steps
         return {
             "out_tokens_per_s": overlapped.num_tokens / overlapped.seconds,
+            "out_tokens_per_s_core": core.num_tokens / core.seconds,
+            "core_share_of_overlapped": overlapped.seconds / core.seconds,
+            "core_gain_over_stepped": stepped.seconds / core.seconds,
             "out_tokens_per_s_stepped": stepped.num_tokens / stepped.seconds,
             "seconds": overlapped.seconds,
             "steps": steps,
@@ -97,15 +110,15 @@ class Bench:
             "host_us": overlapped.host_seconds / steps * 1e6,
         }
 
-    def _median(self, lengths: Lengths, *, overlapped: bool) -> LoopTimes:
-        runs = [self.run(lengths, overlapped=overlapped)]
+    def _median(self, lengths: Lengths, how: str) -> LoopTimes:
+        runs = [self.run(lengths, how)]
         if runs[0].seconds < SHORT_SECONDS:
-            runs += [self.run(lengths, overlapped=overlapped) for _ in range(2)]
+            runs += [self.run(lengths, how) for _ in range(2)]
         return sorted(runs, key=lambda times: times.seconds)[len(runs) // 2]
 
     def prefill(self) -> dict[str, Any]:
         """Seconds to the first token of a prompt of 2,048 tokens: median of 7."""
-        times = [self.run([(2048, 1)], overlapped=False).seconds for _ in range(9)][2:]
+        times = [self.run([(2048, 1)]).seconds for _ in range(9)][2:]
         return {"seconds": statistics.median(times), "all": times}
 
 
@@ -123,7 +136,7 @@ def measure(shape: str, results: Results, deadline: float, rows: list[str]) -> N
     core, executor = start_engine(shape)
     ready = time.time()
     bench = Bench(shape, core, executor)
-    bench.run([(16, 1)], overlapped=False)
+    bench.run([(16, 1)])
     first_token = time.time()
     facts = {
         "imports_s": imported,
@@ -136,7 +149,7 @@ def measure(shape: str, results: Results, deadline: float, rows: list[str]) -> N
         return
     executor.capture_rest()
     results.add(f"engine/{shape}/capture_rest", {"seconds": time.time() - first_token})
-    bench.run([(2048, 3), (300, 3)], overlapped=True)
+    bench.run([(2048, 3), (300, 3)], "bare")
     jobs: dict[str, Callable[[], dict[str, Any]]] = {
         "batch1-prefill2048": bench.prefill,
         **{n: lambda make=make: bench.throughput(make()) for n, make in WORKLOADS.items()},  # type: ignore[misc]

@@ -1,8 +1,9 @@
-"""Two ways to drive an engine to the end of its requests.
+"""Three ways to drive an engine to the end of its requests.
 
-step by step   `EngineCore.step`: schedule, run, postprocess; the device waits for the host
-overlapped     step k + 1 is planned and submitted while k runs; tokens that k will sample are
-               placeholders until they come. Ends by length alone can be planned so.
+step by step   `EngineCore.step` without overlap: the device waits for the host
+core           `EngineCore.step` as a server runs it: k + 1 is planned while k runs
+overlapped     the same by the least that can be done: tokens that k will sample are placeholders
+               until they come, nobody is told of them, and ends by length alone can be planned
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ class LoopTimes:
     """Host time outside `collect`, overlapped runs alone."""
 
 
-def run_steps(core: EngineCore) -> LoopTimes:
+def run_steps(core: EngineCore, *, overlaps: bool) -> LoopTimes:
     """Step until no request is left."""
     times = LoopTimes()
+    core.in_flight.overlaps = overlaps
     begin = time.perf_counter()
     while core.has_work():
         deltas = core.step(time.perf_counter())

@@ -3,8 +3,8 @@
 `python -m benchmarks.gpu.server MODEL --clients 300 --seconds 180 --json FILE`
 
 Clients stream and wait, with prompts and outputs of 100 to 1024 tokens; some leave in the middle of
-a stream. The same requests, leavers too, then go to an engine in this process, stepped one by one,
-without HTTP. Reported: tokens a second of both, memory at the beginning and the end, and what the
+a stream. The same requests, leavers too, then go to an engine in this process, without HTTP.
+Reported: tokens a second of both, memory at the beginning and the end, and what the
 server still holds once everybody has gone.
 """
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from quire_engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from quire_engine.config import CacheConfig, EngineConfig, ExecutorConfig, SchedulerConfig
 from quire_engine.core.engine import EngineCore
 from quire_engine.errors import CapacityError
 from quire_engine.execution.base import Batch, Chunks, StartedRow
@@ -176,10 +176,15 @@ def test_a_graph_that_is_missing_is_captured_between_steps(
     check_greedy(source, texts, output)
 
 
+@pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize("num_blocks", [600, 70])
-def test_the_engine_with_prefix_hits_chunks_and_preemptions(num_blocks: int) -> None:
+def test_the_engine_with_prefix_hits_chunks_and_preemptions(num_blocks: int, overlap: bool) -> None:
     source = source_of("llama3")
-    config = replace(CONFIG, cache=CacheConfig(max_num_blocks=num_blocks))
+    config = replace(
+        CONFIG,
+        cache=CacheConfig(max_num_blocks=num_blocks),
+        executor=ExecutorConfig(overlap=overlap),
+    )
     executor, facts = start_executor(source, config)
     core = EngineCore(config, executor, facts, random_source=random.Random(3))
     rng = random.Random(num_blocks)

@@ -8,7 +8,9 @@ from quire_engine.config import EngineConfig
 from quire_engine.core.beam_requests import Speller, beam_sampling, check_beams, make_group
 from quire_engine.core.gateway_counters import GatewayCounters
 from quire_engine.core.grammars import GrammarCache
-from quire_engine.core.isolation import StepOutcome, run_isolated
+from quire_engine.core.in_flight import EndedStep, StepsInFlight
+from quire_engine.core.isolation import StepOutcome
+from quire_engine.core.limits import deadline_of, thresholds_of
 from quire_engine.core.prefix_chunks import PrefixChunkWatch
 from quire_engine.core.step_stats import StepStats
 from quire_engine.core.turns import ReturnTurns, predict_turn
@@ -28,7 +30,6 @@ from quire_engine.protocol.messages import (
     CoreView,
     ModelFacts,
     PrefixChunks,
-    Priority,
     Thresholds,
     TokenDelta,
     sequence_id,
@@ -49,7 +50,7 @@ class EngineCore:
     """Scheduler, blocks and executor of one model.
 
     One thread steps; others may add requests meanwhile: a lock is held while a step is planned
-    and while its result is taken in, not while it computes.
+    and while its result is taken in, not while it computes. See `in_flight` for what overlaps.
 
     Parameters
     ----------
@@ -85,8 +86,6 @@ class EngineCore:
     ) -> None:
         self._speller = Speller(load_tokenizer)
         self._lock = Lock()
-        self._clock = clock
-        self._step_clock = step_clock
         self._step_stats = StepStats()
         step_time = calibration.step_time if calibration else executor.step_time
         self._calibration = calibration.report if calibration else None
@@ -95,6 +94,9 @@ class EngineCore:
         seed = config.executor.seed
         self._seeds = self._random if seed is None else random.Random(seed)
         self._executor = executor
+        self.in_flight = StepsInFlight(
+            executor, overlaps=config.executor.overlap, clock=clock, step_clock=step_clock
+        )
         self.facts = facts
         self.num_steps = 0
         self._num_added = 0
@@ -112,7 +114,7 @@ class EngineCore:
             max_num_seqs=config.scheduler.max_num_seqs,
             max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
             ageing_seconds=config.scheduler.ageing_seconds,
-            limits=_thresholds(config),
+            limits=thresholds_of(config),
             pace=Pace(
                 step_time,
                 step_seconds_budget=config.admission.slo_time_per_output_token,
@@ -170,10 +172,12 @@ class EngineCore:
 
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return self.scheduler.has_work()
+        return bool(self.in_flight) or self.scheduler.has_work()
 
     def step(self, now: float, *, num_steps: int = 1) -> list[ClientDelta]:
-        """Schedule, run, postprocess; returns what the clients are to hear.
+        """Take in the oldest step, after another was begun where two may be in flight.
+
+        Without overlap that is: schedule, run, postprocess. Returns what the clients are to hear.
 
         Parameters
         ----------
@@ -187,20 +191,38 @@ class EngineCore:
         EngineDeadError
             The executor can compute nothing any more.
         """
+        deltas = []
+        if not self.in_flight:
+            deltas += self._begin(now, lambda: self.scheduler.schedule(now, num_steps=num_steps))
+        computing = self.in_flight.computing
+        if computing is not None:
+            deltas += self._begin(now, lambda: self.scheduler.schedule_ahead(now, computing))
+        return deltas + self._take_in(self.in_flight.end())
+
+    def _begin(self, now: float, schedule: Callable[[], Plan | None]) -> list[ClientDelta]:
+        """Plan a step and give it to the executor; returns who is refused meanwhile."""
         with self._lock:
-            plan = self.scheduler.schedule(now, num_steps=num_steps)
+            plan = schedule()
             deltas = [
                 (request.client_id, self._describe(request, refusal, now))
                 for request, refusal in self.scheduler.take_refused()
             ]
-        outcome = self._run(plan)
-        ended_at = self._step_clock() if self._step_clock else None
+        if plan is not None:
+            self.in_flight.begin(plan, now)
+        return deltas
+
+    def _take_in(self, ended: EndedStep) -> list[ClientDelta]:
+        plan, outcome = ended.plan, ended.outcome
+        deltas: list[ClientDelta] = []
+        if outcome.is_whole and plan.requests and self._step_times:
+            plan.measure(self._step_times, ended.run_seconds)
+            self.scheduler.pace.model = self._step_times.model()
         with self._lock:
-            self.num_steps += num_steps
-            self._step_stats.count(plan.batch, None if ended_at is None else ended_at - now)
+            self.num_steps += plan.batch.num_steps
+            self._step_stats.count(plan.batch, ended.step_seconds)
             if outcome.errors:
                 deltas += self._take_in_failures(plan, outcome)
-            return deltas + self.scheduler.postprocess(plan, outcome.result, ended_at)
+            return deltas + self.scheduler.postprocess(plan, outcome.result, ended.ended_at)
 
     def profile(self) -> CoreProfile:
         """Return what was learnt so far, and the limits in force."""
@@ -352,20 +374,9 @@ class EngineCore:
             table=self.scheduler.blocks.open_table(extras),
             grammar=grammar,
         )
-        queued.deadline = self._deadline(request, now)
+        queued.deadline = deadline_of(request, self.scheduler.admission.limits, now)
         queued.holds_room = request.holds_room
         return queued
-
-    def _deadline(self, request: AddRequest, now: float) -> float | None:
-        """When the first token is due: by the request's own wish or the SLO, whichever is first.
-
-        One for which room is held has only its own wish: it came to wait longer than the SLO.
-        """
-        seconds = request.deadline_seconds
-        slo = self.scheduler.admission.limits.slo_time_to_first_token_seconds
-        if slo is not None and request.priority is Priority.INTERACTIVE and not request.holds_room:
-            seconds = slo if seconds is None else min(seconds, slo)
-        return None if seconds is None else now + seconds
 
     def _take_in_failures(self, plan: Plan, outcome: StepOutcome) -> list[ClientDelta]:
         deltas: list[ClientDelta] = []
@@ -375,24 +386,3 @@ class EngineCore:
             unended_rows=outcome.unended_rows, unstarted_rows=outcome.unstarted_rows
         )
         return deltas
-
-    def _run(self, plan: Plan) -> StepOutcome:
-        """Compute the plan; who makes it fail is found and fails alone."""
-        started_at = self._clock() if self._clock else 0.0
-        outcome = run_isolated(self._executor, plan.batch)
-        if outcome.is_whole and plan.requests and self._clock and self._step_times:
-            plan.measure(self._step_times, self._clock() - started_at)
-            self.scheduler.pace.model = self._step_times.model()
-        return outcome
-
-
-def _thresholds(config: EngineConfig) -> Thresholds:
-    admission = config.admission
-    return Thresholds(
-        admission=admission.admission_ceiling,
-        background=admission.background_ceiling,
-        slo_time_to_first_token_seconds=admission.slo_time_to_first_token,
-        slo_time_per_output_token_seconds=admission.slo_time_per_output_token,
-        max_queue_seconds=admission.max_queue_seconds,
-        max_waiting_requests=config.scheduler.max_waiting_requests,
-    )

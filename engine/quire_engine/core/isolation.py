@@ -60,8 +60,24 @@ def run_isolated(executor: Executor, batch: Batch) -> StepOutcome:
     try:
         result = executor.run(batch)
     except Exception as error:  # noqa: BLE001 - whatever it is, somebody's request must end with it
-        _log.error("a step over %d requests failed", len(batch.chunks), exc_info=error)
-        return _Search(executor, batch).find_culprits(error)
+        return isolate(executor, batch, error)
+    return judge(batch, result)
+
+
+def isolate(executor: Executor, batch: Batch, error: Exception) -> StepOutcome:
+    """Compute what can be computed of a batch that failed as a whole; nothing else is in flight.
+
+    Raises
+    ------
+    EngineDeadError
+        Nothing can be computed any more.
+    """
+    _log.error("a step over %d requests failed", len(batch.chunks), exc_info=error)
+    return _Search(executor, batch).find_culprits(error)
+
+
+def judge(batch: Batch, result: StepResult) -> StepOutcome:
+    """Say who failed in a step that was computed: the rows that the executor named."""
     errors = dict.fromkeys(_find_not_finite(batch, result), NOT_FINITE) if result.not_finite else {}
     return StepOutcome(result, errors)
 

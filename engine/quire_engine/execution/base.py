@@ -13,7 +13,7 @@ since the previous step, so that its size does not grow with the context:
 
 A chunk's input tokens are those at positions [start, start + num_tokens) of its row. The newest
 sampled token of a row is known to the executor itself, so that a decode names no token and step
-k + 1 can be planned while step k still runs.
+k + 1 can be planned, and given to an `AheadExecutor`, while step k still runs.
 
 KV memory is one allocation, block-major: [num_blocks, num_layers, 2, num_kv_heads, block_size,
 head_dim]; a layer is seen through strides, so that a whole block moves as one copy. Block 0 is the
@@ -218,3 +218,31 @@ class Executor(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release device memory; safe to call twice."""
+
+
+class AheadExecutor(Executor):
+    """Takes the next step while it computes one.
+
+    Steps are computed in the order they came in, each as if it began when the one before it ended.
+    At most two are submitted and not collected.
+    """
+
+    @abstractmethod
+    def submit(self, batch: Batch) -> None:
+        """Take a step, and return without waiting for it where nothing in it needs the host.
+
+        An exception leaves everything as if the batch had not come; the step before it goes on.
+        """
+
+    @abstractmethod
+    def collect(self) -> StepResult:
+        """Wait for the oldest step and return what it computed.
+
+        An exception leaves everything as if the step had not come, unless another was submitted
+        behind it: then nothing more can be computed.
+        """
+
+    def run(self, batch: Batch) -> StepResult:
+        """Compute one batch while no other is in flight; see `Executor.run`."""
+        self.submit(batch)
+        return self.collect()

@@ -60,17 +60,26 @@ class PooledRows:
         own = chunks.select(pooled)
         states = torch.split(compute_states(own), own.num_tokens)
         found = {
-            row: self._pool(row, part, ends_prompt=ends)
+            row: self.pool(row, part, ends_prompt=ends)
             for row, part, ends in zip(own.rows, states, own.samples, strict=True)
         }
         result.pooled = {row: part for row, part in found.items() if part is not None}
         _leave_places(result, chunks, set(pooled))
         return result
 
-    def _pool(self, row: int, states: torch.Tensor, *, ends_prompt: bool) -> PooledStates | None:
+    def pool(self, row: int, states: torch.Tensor, *, ends_prompt: bool) -> PooledStates | None:
+        """Return what a chunk of such a row brings; None if its embedding is of another chunk.
+
+        Parameters
+        ----------
+        states
+            [num_tokens, hidden]: of the chunk, after the final norm, any floating type and device.
+        ends_prompt
+            Whether the prompt's last token is among them.
+        """
         if self._pooling[row] == "mean":
-            return states.double().sum(0).numpy()
-        return states[-1].double().numpy() if ends_prompt else None
+            return states.double().sum(0).cpu().numpy()
+        return states[-1].double().cpu().numpy() if ends_prompt else None
 
 
 def _leave_places(result: StepResult, chunks: Chunks, pooled: set[int]) -> None:

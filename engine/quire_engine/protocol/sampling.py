@@ -77,6 +77,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             or self.min_tokens
         )
 
+    @property
+    def needs_host(self) -> bool:
+        """Whether there is more to a step than a token chosen on the device: rules or scores."""
+        return bool(
+            self.has_logit_rules
+            or self.num_logprobs is not None
+            or self.num_prompt_logprobs is not None
+            or self.pooling is not None
+        )
+
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     """A token's score, by the model's own logits before anything changes them."""

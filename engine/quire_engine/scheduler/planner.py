@@ -15,6 +15,7 @@ from quire_engine.kvcache.manager import PrefixMatch
 from quire_engine.protocol.messages import Priority
 from quire_engine.scheduler.admission import AdmissionControl
 from quire_engine.scheduler.beam_steps import BeamSteps, describe_row
+from quire_engine.scheduler.lookahead import expected_tokens, needs_tokens
 from quire_engine.scheduler.pace import StepLoad
 from quire_engine.scheduler.plan import Plan
 from quire_engine.scheduler.request import Request, Seniority
@@ -51,6 +52,7 @@ class StepPlanner:
     def plan(self, num_steps: int) -> Plan:
         """Plan the next step, or `num_steps` of decodes alone as one."""
         num_tokens = self._room.displace_background() if self._waiting else 0
+        self._make_room_for_decodes()
         plan = Plan(Batch(num_steps=num_steps))
         self._schedule_decodes(plan, num_tokens)
         if num_steps == 1:
@@ -58,6 +60,38 @@ class StepPlanner:
         if not plan.requests and self._running:
             self._unblock_most_senior(plan)
         self._beams.announce(plan)
+        return self._with_ends(plan)
+
+    def plan_ahead(self, computed: Plan) -> Plan | None:
+        """Plan the step behind one that is computed; in it, nobody gives way.
+
+        None where there is nothing to compute, and nothing was changed. To be asked only if
+        `may_plan_ahead`.
+        """
+        plan = Plan(Batch())
+        with expected_tokens(computed):
+            self._schedule_decodes(plan, 0)
+            self._schedule_chunks(plan)
+        return self._with_ends(plan) if plan.requests else None
+
+    def may_plan_ahead(self, computed: Plan) -> bool:
+        """Whether the next step needs neither a token of that one nor anybody to give way.
+
+        Who gives way must have all tokens, to come back with.
+        """
+        if needs_tokens(computed) or self._roster.beam_groups:
+            return False
+        is_displaced = self._ledger.has_background and len(self._waiting)
+        if is_displaced and self._waiting[0].level is Priority.INTERACTIVE:
+            return False
+        num_free = self._blocks.pool.num_free
+        if num_free >= len(self._running):
+            return True
+        with expected_tokens(computed):
+            return num_free >= len(self._find_needy())
+
+    def _with_ends(self, plan: Plan) -> Plan:
+        """Let a plan tell the executor of the rows that were left."""
         plan.batch.ended, self._roster.ended_rows = self._roster.ended_rows, []
         return plan
 
@@ -80,7 +114,6 @@ class StepPlanner:
         return max(longest, 1)
 
     def _schedule_decodes(self, plan: Plan, num_starting_tokens: int) -> None:
-        self._make_room_for_decodes()
         block_size = self._blocks.block_size
         num_steps = plan.batch.num_steps
         decodes = self._choose_decodes(num_starting_tokens)
@@ -129,14 +162,7 @@ class StepPlanner:
         """Preempt until each decode that starts a block finds a free one."""
         if self._blocks.pool.num_free >= len(self._running):
             return
-        block_size = self._blocks.block_size
-        needy = {
-            request.request_id
-            for request in self._running
-            if request.num_computed_tokens == len(request.table.blocks) * block_size
-            and request.is_decoding
-        }
-        needy |= self._beams.copying()
+        needy = self._find_needy()
         while len(needy) > self._blocks.pool.num_free:
             victim = choose_victim(self._running)
             if victim is None:
@@ -145,6 +171,17 @@ class StepPlanner:
             self._ledger.safety.count_preemption()
             gone = victim.beams.members if victim.beams is not None else (victim,)
             needy.difference_update(request.request_id for request in gone)
+
+    def _find_needy(self) -> set[str]:
+        """Return the decodes, by id, that take a block."""
+        block_size = self._blocks.block_size
+        needy = {
+            request.request_id
+            for request in self._running
+            if request.num_computed_tokens == len(request.table.blocks) * block_size
+            and request.is_decoding
+        }
+        return needy | self._beams.copying()
 
     def _schedule_chunks(self, plan: Plan) -> None:
         aged = self._roster.running_aged_prompt()

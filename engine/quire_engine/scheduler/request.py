@@ -39,6 +39,7 @@ class Request:
         "holds_room",
         "leader",
         "length_number",
+        "looks_at_tokens",
         "max_length",
         "num_cached_tokens",
         "num_computed_tokens",
@@ -90,6 +91,8 @@ class Request:
         self.seed = seed
         self.grammar = grammar
         """What its output has to look like; kept through preemptions."""
+        self.looks_at_tokens = grammar is not None or sampling.needs_host
+        """Whether a step that it is in has to be taken in before the next one is planned."""
         self.max_length = max_length
         """Most tokens, prompt included."""
         self.table = table

@@ -26,6 +26,7 @@ from quire_engine.scheduler.beams import check_fits
 from quire_engine.scheduler.counters import SchedulerCounters
 from quire_engine.scheduler.embeddings import attach_embeddings
 from quire_engine.scheduler.ledger import ReservationLedger
+from quire_engine.scheduler.macro_steps import remember_steps
 from quire_engine.scheduler.pace import Pace
 from quire_engine.scheduler.plan import Plan
 from quire_engine.scheduler.planner import StepPlanner
@@ -204,14 +205,21 @@ class Scheduler:
         num_steps
             Take so many steps as one, at most `max_identical_steps`: for virtual time.
         """
-        now = self._now = max(self._now, now)
-        self._learn(now)
-        self.roster.age(now - self._ageing_seconds)
-        if self.waiting or self.admission.lulls.are_awaited:
-            self._refuse_overdue(now)
+        now = self._begin_step(now)
         plan = self._planner.plan(num_steps)
-        _note_first_starts(plan, now)
-        self._last_step = (now, num_steps) if plan.requests else None
+        self._note(plan, now)
+        return plan
+
+    def schedule_ahead(self, now: float, computed: Plan) -> Plan | None:
+        """Decide the step behind one that is `computed`; None if that is to be taken in first.
+
+        See `lookahead`.
+        """
+        if not self._planner.may_plan_ahead(computed):
+            return None
+        now = self._begin_step(now)
+        if (plan := self._planner.plan_ahead(computed)) is not None:
+            self._note(plan, now)
         return plan
 
     def take_refused(self) -> list[tuple[Request, Refusal]]:
@@ -265,7 +273,7 @@ class Scheduler:
         for index, request in enumerate(plan.requests):
             request.token_ids.extend(result.token_ids[index::num_requests][:-1])
             request.num_computed_tokens += num_steps - 1
-        self._remember_steps(plan.requests, num_steps)
+        remember_steps(self.blocks, plan.requests, num_steps)
         for index, request in enumerate(plan.requests):
             token_ids = result.token_ids[index::num_requests]
             delta = self._append(request, token_ids[-1])
@@ -274,21 +282,6 @@ class Scheduler:
         self.counters.num_scheduled_tokens += num_steps * plan.batch.total_tokens
         self.counters.num_decode_tokens += num_steps * plan.batch.total_tokens
         return deltas
-
-    def _remember_steps(self, requests: list[Request], num_steps: int) -> None:
-        """Let full blocks be found, in the order in which single steps would fill them.
-
-        Of two equal blocks the first one is found, and is shared or not by whoever comes.
-        """
-        size = self.blocks.block_size
-        filled = [
-            (end - first, index, end)
-            for index, request in enumerate(requests)
-            for first in (request.num_computed_tokens - num_steps + 1,)
-            for end in range(-(-first // size) * size, request.num_computed_tokens + 1, size)
-        ]
-        for _, index, end in sorted(filled):
-            self.blocks.remember(requests[index].table, requests[index].token_ids, end)
 
     def fail(self, request: Request, error: str) -> list[tuple[str, TokenDelta]]:
         """End a request that could not be computed; nothing of its KV is found again.
@@ -367,11 +360,29 @@ class Scheduler:
             started_at = request.seniority[1] + request.queue_seconds
             delta.prefill_seconds = self._ended_at - started_at
 
+    def _begin_step(self, now: float) -> float:
+        """Do what is due before a step is planned; returns its time."""
+        now = self._now = max(self._now, now)
+        self._learn(now)
+        self.roster.age(now - self._ageing_seconds)
+        if self.waiting or self.admission.lulls.are_awaited:
+            self._refuse_overdue(now)
+        return now
+
+    def _note(self, plan: Plan, now: float) -> None:
+        """Remember when a step was planned."""
+        for request in plan.requests[plan.batch.chunks.num_decodes :]:
+            if request.queue_seconds is None:
+                request.queue_seconds = now - request.seniority[1]
+        self._last_step = (now, plan.batch.num_steps) if plan.requests else None
+
     def _learn(self, now: float) -> None:
         """Compare the last step, and the first tokens it brought, with what was predicted."""
         if self._last_step is not None:
             started_at, num_steps = self._last_step
-            self.pace.observe_step((now - started_at) / num_steps, num_steps)
+            if now > started_at:  # else two were planned at once, the second one ahead
+                self.pace.observe_step((now - started_at) / num_steps, num_steps)
+            self._last_step = None
         for request in self._first_tokens:
             self.admission.learn(request, now)
         self._first_tokens.clear()
@@ -387,9 +398,3 @@ class Scheduler:
             self.roster.end(request, FinishReason.REFUSED)
             self.counters.count_decision(refusal)
             self._refused.append((request, refusal))
-
-
-def _note_first_starts(plan: Plan, now: float) -> None:
-    for request in plan.requests[plan.batch.chunks.num_decodes :]:
-        if request.queue_seconds is None:
-            request.queue_seconds = now - request.seniority[1]

@@ -29,6 +29,7 @@ from quire_engine.models.loading.weights import open_weights
 from quire_engine.protocol.messages import AddRequest, FinishReason, ModelFacts, TokenDelta
 from quire_engine.protocol.sampling import SamplingParams
 from quire_kernels.cpu import unavailable_reason
+from tests.unit.core_process.late import LateExecutor
 from tests.unit.core_process.poison import Harm, PoisonedExecutor, PoisonError
 from tests.unit.models.builders import make_llama
 from tests.unit.simulated.builders import batch, build_executor, start
@@ -103,9 +104,19 @@ def serve(
     loaded: tuple[Executor, ModelFacts],
     cases: list[Case],
     harms: dict[int, tuple[Harm, int]] | None = None,
+    *,
+    is_late: bool = False,
 ) -> tuple[list[Outcome], EngineCore]:
-    """Let every case arrive in its step, and step until all have ended."""
-    executor = PoisonedExecutor(loaded[0], harms or {})
+    """Let every case arrive in its step, and step until all have ended.
+
+    Parameters
+    ----------
+    is_late
+        Whether steps overlap.
+    """
+    executor: Executor = PoisonedExecutor(loaded[0], harms or {})
+    if is_late:
+        executor = LateExecutor(executor)
     core = EngineCore(CONFIG, executor, loaded[1], random_source=random.Random(3))
     outcomes = [Outcome() for _ in cases]
     step = 0
@@ -162,16 +173,22 @@ def culprits(draw: st.DrawFn) -> tuple[list[Case], dict[int, tuple[Harm, int]]]:
 
 
 @settings(deadline=None, max_examples=60)
-@given(innocents=st.lists(INNOCENT, max_size=6), poison=culprits(), order=st.randoms())
+@given(
+    innocents=st.lists(INNOCENT, max_size=6),
+    poison=culprits(),
+    order=st.randoms(),
+    is_late=st.booleans(),
+)
 def test_only_culprits_fail_and_all_others_get_the_tokens_they_get_without_them(
     loaded: tuple[Executor, ModelFacts],
     innocents: list[Case],
     poison: tuple[list[Case], dict[int, tuple[Harm, int]]],
     order: random.Random,
+    is_late: bool,
 ) -> None:
     cases = [*innocents, *poison[0]]
     order.shuffle(cases)
-    outcomes, core = serve(loaded, cases, poison[1])
+    outcomes, core = serve(loaded, cases, poison[1], is_late=is_late)
     without, _ = serve(loaded, [case for case in cases if not case.is_culprit])
 
     expected = iter(without)

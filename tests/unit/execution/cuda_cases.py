@@ -83,6 +83,13 @@ class RandomSource(WeightSource):
 @torch.inference_mode()
 def reference_logits(source: RandomSource, token_ids: list[int]) -> torch.Tensor:
     """[len(token_ids), vocab] float32, without cache, blocks or kernels."""
+    head = "model.embed_tokens.weight" if source.spec.ties_embeddings else "lm_head.weight"
+    return reference_states(source, token_ids) @ source.read(head).t()
+
+
+@torch.inference_mode()
+def reference_states(source: RandomSource, token_ids: list[int]) -> torch.Tensor:
+    """[len(token_ids), hidden] float32, after the final norm."""
     spec, read = source.spec, source.read
     hidden = read("model.embed_tokens.weight")[torch.tensor(token_ids)]
     rope = RotaryEmbedding(spec.rope, head_dim=spec.head_dim, num_positions=len(token_ids))
@@ -111,8 +118,7 @@ def reference_logits(source: RandomSource, token_ids: list[int]) -> torch.Tensor
         gate = silu(x @ read(f"{layer}.mlp.gate_proj.weight").t())
         up = x @ read(f"{layer}.mlp.up_proj.weight").t()
         hidden = hidden + (gate * up) @ read(f"{layer}.mlp.down_proj.weight").t()
-    head = "model.embed_tokens.weight" if spec.ties_embeddings else "lm_head.weight"
-    return norm(hidden, "model.norm") @ read(head).t()
+    return norm(hidden, "model.norm")
 
 
 def greedy(source: RandomSource, tokens: list[int], count: int) -> list[int]:

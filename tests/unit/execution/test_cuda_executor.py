@@ -38,7 +38,7 @@ def executor() -> Iterator[CudaExecutor]:
     executor = CudaExecutor(CONFIG, FileWeights(SOURCE), platform=CPU)
     executor.load(silent)
     assert executor.allocate_cache() == ModelFacts(
-        max_model_len=256, vocab_size=199, num_blocks=40, block_size=16
+        max_model_len=256, vocab_size=199, num_blocks=40, block_size=16, embedding_size=96
     )
     yield executor
     executor.close()

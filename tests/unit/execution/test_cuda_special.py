@@ -10,7 +10,7 @@ from quire_engine.execution.base import Batch, StartedRow, StepResult
 from quire_engine.execution.cuda.executor import CudaExecutor
 from quire_engine.execution.cuda.weights import FileWeights
 from quire_engine.protocol.sampling import SamplingParams, TokenLogprobs
-from tests.unit.execution.cuda_cases import greedy, reference_logits
+from tests.unit.execution.cuda_cases import greedy, reference_logits, reference_states
 from tests.unit.execution.test_cuda_executor import CONFIG, CPU, SOURCE, batch, silent, some_tokens
 from tests.unit.grammar.walks import numbered_tokens
 
@@ -127,3 +127,37 @@ def test_a_row_with_a_grammar_takes_permitted_tokens_and_others_are_as_alone(
     assert written == [5, max((7, 9), key=lambda token: float(second[token])), 3]
     assert grammar.is_finished
     assert [result.token_ids[1] for result in steps] == greedy(SOURCE, PROMPT, 3)
+
+
+def test_embeddings_are_sums_of_states_beside_rows_that_generate(executor: CudaExecutor) -> None:
+    prompts = {0: some_tokens(30, 11), 1: some_tokens(17, 12), 2: PROMPT}
+    started = [
+        begin(0, prompts[0], 30, pooling="mean"),
+        begin(1, prompts[1], 17, pooling="last"),
+        begin(2, PROMPT, 12),
+    ]
+    first = step(executor, (0, 0, 20, False), (1, 0, 9, False), (2, 0, 12, True), started=started)
+    second = step(executor, (0, 20, 10, True), (1, 9, 8, True), (2, 12, 1, True))
+
+    assert [first.token_ids[0], second.token_ids[0]] == greedy(SOURCE, PROMPT, 2)
+    assert first.pooled is not None
+    assert second.pooled is not None
+    assert sorted(first.pooled) == [0]
+    assert sorted(second.pooled) == [0, 1]
+    mean = (first.pooled[0] + second.pooled[0]) / 30
+    of_mean, of_last = (reference_states(SOURCE, prompts[row]).double() for row in (0, 1))
+    torch.testing.assert_close(torch.from_numpy(mean), of_mean.mean(0), rtol=1e-4, atol=1e-4)
+    last = torch.from_numpy(second.pooled[1])
+    torch.testing.assert_close(last, of_last[-1], rtol=1e-4, atol=1e-4)
+
+
+def test_an_embedding_that_is_not_finite_is_named(executor: CudaExecutor) -> None:
+    state = executor._allocated()
+    prompt = some_tokens(30, 13)
+    started = [begin(0, prompt, 30, pooling="mean"), begin(1, PROMPT, 12)]
+    step(executor, (0, 0, 20, False), started=started)
+    state.cache[started[0].block_ids] = float("nan")
+    result = step(executor, (0, 20, 10, True), (1, 0, 12, True))
+    state.cache[started[0].block_ids] = 0.0
+    assert set(result.not_finite) == {0}
+    assert result.token_ids[1] == greedy(SOURCE, PROMPT, 1)[0]

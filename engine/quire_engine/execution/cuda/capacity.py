@@ -110,10 +110,10 @@ def count_blocks(
             f"{fitting} fit; lower max_num_blocks to that or raise gpu_memory_utilization"
         )
     if wanted < needed:
+        shorter = f"lower max_model_len to {wanted * cache.block_size}, or " if wanted else ""
         raise CapacityError(
             f"one request of max_model_len {max_model_len} tokens needs {needed} KV blocks of "
-            f"{block_bytes} bytes, and there are {wanted} ({_describe(memory)}): lower "
-            f"max_model_len to {wanted * cache.block_size}, or free "
+            f"{block_bytes} bytes, and there are {wanted} ({_describe(memory)}): {shorter}free "
             f"{(needed - wanted) * block_bytes} bytes"
         )
     return wanted

@@ -1,8 +1,9 @@
 """The executor of a CUDA device.
 
-    submit   changes of rows and the step's arrays in one copy -> graph or kernels -> ids' copy
+    submit   changes of rows and the step's arrays in one copy -> graph or kernels -> ids' copy;
+             a missing graph is captured while the device computes
     collect  wait for the oldest step's ids
-    run      submit and collect; a missing graph is captured while the device computes
+    run      submit and collect
 
 Up to two steps may be in flight: a decode reads its row's newest token on the device, so step
 k + 1 can be submitted before step k's tokens are known to the host.
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from quire_engine.config import EngineConfig
-from quire_engine.execution.base import Batch, Chunks, Executor, Progress, StepResult
+from quire_engine.execution.base import AheadExecutor, Batch, Chunks, Progress, StepResult
 from quire_engine.execution.cuda.capacity import check_supported
 from quire_engine.execution.cuda.engine_state import EngineState, create_state
 from quire_engine.execution.cuda.inputs import MAX_IN_FLIGHT, StepTensors, place_chunks
@@ -46,7 +47,7 @@ class _InFlight:
     scores: Scores
 
 
-class CudaExecutor(Executor):
+class CudaExecutor(AheadExecutor):
     """Computes on one CUDA device, in bfloat16 or float16.
 
     Parameters
@@ -104,13 +105,8 @@ class CudaExecutor(Executor):
             vocab_size=self._decoder.spec.vocab_size,
             num_blocks=len(self._state.cache) - 1,
             block_size=self._config.cache.block_size,
+            embedding_size=self._decoder.spec.hidden_size,
         )
-
-    def run(self, batch: Batch) -> StepResult:
-        """Compute one batch; see `Executor.run`."""
-        self.submit(batch)
-        self._allocated().graphs.capture_next()
-        return self.collect()
 
     def submit(self, batch: Batch) -> None:
         """Give a step to the device and return; at most two may be in flight."""
@@ -121,7 +117,7 @@ class CudaExecutor(Executor):
         state.inputs.begin()
         with self._platform.on_stream(), torch.inference_mode():
             scores = Scores()
-            if is_special(state.rows.special, batch.chunks):
+            if is_special(state.rows, batch.chunks):
                 sampled, scores = self._submit_special(state, batch)
             elif batch.chunks.num_decodes == len(batch.chunks) > 0:
                 sampled = self._submit_decodes(state, batch)
@@ -134,6 +130,7 @@ class CudaExecutor(Executor):
                 host[:count].copy_(state.program.sampled[:count], non_blocking=True)
             event.record()
         self._in_flight.append(_InFlight(self._turn, *sampled, scores))
+        state.graphs.capture_next()
 
     def collect(self) -> StepResult:
         """Wait for the oldest submitted step and return its tokens."""
@@ -150,6 +147,7 @@ class CudaExecutor(Executor):
             scores.logprobs,
             scores.prompt_logprobs,
             not_finite=tuple(np.flatnonzero(sampled < 0).tolist()) + scores.impossible,
+            pooled=scores.pooled,
         )
 
     def probe(self) -> None:
@@ -212,7 +210,7 @@ class CudaExecutor(Executor):
     def _submit_special(self, state: EngineState, batch: Batch) -> tuple[tuple[Ints, Ints], Scores]:
         """A step with rows that ask for more; returns rows, positions and scores."""
         step, sampled = self._place(state, batch)
-        scores = compute_special(state.program, state.rows.special, step, batch.chunks)
+        scores = compute_special(state.program, state.rows, step, batch.chunks)
         return sampled, scores
 
     def _place(self, state: EngineState, batch: Batch) -> tuple[StepTensors, tuple[Ints, Ints]]:

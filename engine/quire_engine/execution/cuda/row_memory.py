@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from quire_engine.execution.base import Batch, RevisedRow, StartedRow
 from quire_engine.execution.cuda.kernels import BLOCK, WORDS_PER_ROW, write_kernel
 from quire_engine.execution.cuda.platform import Platform
+from quire_engine.execution.pooling import PooledRows
 from quire_engine.execution.special_rows import SpecialRows
 from quire_kernels.ops.launching import launch
 
@@ -63,6 +64,8 @@ class RowMemory:
         """Whether a row samples with top-k, top-p or min-p."""
         self.special = SpecialRows()
         """Rows whose steps take more than the kernels that a graph captures."""
+        self.pooled = PooledRows()
+        """Rows that want an embedding."""
         self._changes: dict[int, int] = {}
 
     def apply(self, batch: Batch) -> None:
@@ -114,6 +117,7 @@ class RowMemory:
         sampling = started.sampling
         self.truncates[row] = bool(sampling.top_k) or sampling.top_p < 1.0 or sampling.min_p > 0.0
         self.special.start(started)
+        self.pooled.start(started)
         words = struct.pack(
             "<fffiQ",
             *(sampling.temperature, sampling.top_p, sampling.min_p),

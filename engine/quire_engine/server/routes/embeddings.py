@@ -54,8 +54,8 @@ def _check_size(service: Service, request: EmbeddingRequest) -> None:
     size, wanted = service.facts.embedding_size, request.dimensions
     if size is None:
         raise RequestError(
-            "input: this engine cannot compute embeddings: that takes a model on a CPU, and not a"
-            " simulated one, a command, or a GPU",
+            "input: this engine cannot compute embeddings: that takes a model, and not a simulated"
+            " one or a command",
             parameter="input",
         )
     if wanted is None or wanted == size:
