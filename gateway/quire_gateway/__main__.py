@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import uvloop
 
+from quire_engine.config import ObservabilityConfig
+from quire_engine.logs import configure
 from quire_gateway.errors import GatewayError
-from quire_gateway.logs import configure
 from quire_gateway.run import run
 from quire_gateway.settings import parse
 
@@ -16,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until told to stop; the exit status is returned."""
     try:
         settings = parse(sys.argv[1:] if argv is None else argv)
-        configure(settings.log_format)
+        configure(ObservabilityConfig(log_format=settings.log_format), "gateway")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run(settings))
     except GatewayError as error:

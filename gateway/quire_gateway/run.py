@@ -31,6 +31,7 @@ from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.gateway import Gateway
 from quire_gateway.serving.management import Management
 from quire_gateway.serving.metrics import GatewayMetrics
+from quire_gateway.serving.tracing import close_tracing, open_tracing
 from quire_gateway.settings import GatewaySettings
 
 _BACKLOG = 2048
@@ -82,6 +83,7 @@ class _Process:
         self._settings = settings
         self._source = source
         self._certificate = _read_certificate(settings)
+        self._tracing = open_tracing(settings.otlp_endpoint)
         self._metrics = GatewayMetrics()
         self._first, self._second = asyncio.Event(), asyncio.Event()
         self._was_interrupt = self._has_failed = False
@@ -100,6 +102,7 @@ class _Process:
             is_ready=self._is_ready,
             request_timeout_seconds=settings.request_timeout_seconds,
             logs_requests=settings.log_requests,
+            tracing=self._tracing,
         )
         self._management = Management(
             self._fleet,
@@ -165,6 +168,7 @@ class _Process:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._fleet.close()
+            close_tracing(self._tracing)
         return 1 if self._has_failed else 0
 
     def _on_ended(self, task: asyncio.Task[None]) -> None:

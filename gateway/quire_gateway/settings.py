@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import NoReturn
 
 from quire_engine.config.fields import documentation
+from quire_engine.config.kinds import LogFormat
 from quire_gateway.errors import SettingsError
 
 _PREFIX = "QUIRE_GATEWAY_"
@@ -71,7 +72,10 @@ class GatewaySettings:
     """After SIGTERM, answers may take so long to end."""
     log_requests: bool = False
     """Whether each request has a line in the log; prompts and answers never have."""
-    log_format: str = "json"
+    otlp_endpoint: str = ""
+    """Where requests go as traces: a collector's address of OTLP over HTTP, such as
+    http://127.0.0.1:4318. Default: as OpenTelemetry's variables say, else nowhere."""
+    log_format: LogFormat = "json"
     """json, or text for people."""
 
     def __post_init__(self) -> None:

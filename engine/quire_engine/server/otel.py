@@ -10,13 +10,9 @@ for them. Names are those of the GenAI conventions. No attribute holds what a cl
 said.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -33,23 +29,18 @@ Attributes = dict[str, Any]
 
 
 class OtelTracing:
-    """Sends spans in batches, from a thread of its own.
+    """Makes spans of requests that have ended.
 
     Parameters
     ----------
-    address
-        Where to; None leaves it to OpenTelemetry's variables, like all else about sending.
+    provider
+        Sends them.
     """
 
-    def __init__(
-        self, address: str | None, environment: Mapping[str, str], *, model_name: str
-    ) -> None:
+    def __init__(self, provider: TracerProvider, *, model_name: str) -> None:
         self._model_name = model_name
-        resource = Resource.create(_service(environment))
-        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        exporter = OTLPSpanExporter(endpoint=address)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
-        self._tracer = self._provider.get_tracer("quire_engine", __version__)
+        self._provider = provider
+        self._tracer = provider.get_tracer("quire_engine", __version__)
         self._propagator = TraceContextTextMapPropagator()
 
     def export(self, record: RequestRecord) -> None:
@@ -152,12 +143,3 @@ def _parent(record: RequestRecord) -> dict[str, str]:
         for name, value in record.scope["headers"]
         if name.decode("latin-1") in _PARENT_HEADERS
     }
-
-
-def _service(environment: Mapping[str, str]) -> Attributes:
-    """What this process is called, unless OpenTelemetry's variables say it."""
-    named = environment.get("OTEL_SERVICE_NAME") or "service.name" in environment.get(
-        "OTEL_RESOURCE_ATTRIBUTES", ""
-    )
-    attributes = {"service.version": __version__}
-    return attributes if named else attributes | {"service.name": "quire"}

@@ -6,6 +6,7 @@ watch       the state of one engine, as it pushes it
 fleet       all services, by the routing documents
 exchange    one request on its way: tried, failed over, passed on
 record      what is known of a request when it ends, and its line in the log
+tracing     requests as spans, if that is wanted
 relay       an engine's answer on its way to the client
 keep_awake  comments on a stream that waits for its first engine
 arrivals    what was asked of a service, for whoever sizes its fleet

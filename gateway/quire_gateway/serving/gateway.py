@@ -25,6 +25,7 @@ from quire_gateway.serving.record import Record, log_request
 from quire_gateway.serving.relay import error_events
 from quire_gateway.serving.service import Service
 from quire_gateway.serving.trace_context import trace_of
+from quire_gateway.serving.tracing import Tracing
 
 JSON: Headers = [(b"content-type", b"application/json")]
 _MODELS = "/v1/models"
@@ -40,6 +41,8 @@ class Gateway:
         Under which engines report this gateway's counters.
     is_ready
         Whether a load balancer should send requests here.
+    tracing
+        Where traces go; None makes none.
     """
 
     def __init__(
@@ -51,11 +54,13 @@ class Gateway:
         is_ready: Callable[[], bool],
         request_timeout_seconds: float,
         logs_requests: bool,
+        tracing: Tracing | None = None,
     ) -> None:
         self._fleet = fleet
         self._metrics = metrics
         self._is_ready = is_ready
         self._logs_requests = logs_requests
+        self._tracing = tracing
         self._loop = asyncio.get_running_loop()
         self._around = Surroundings(
             loop=self._loop,
@@ -80,6 +85,8 @@ class Gateway:
             return None
         trace = trace_of(request)
         record = Record(request_id_of(request), trace, self._loop.time(), path)
+        if self._tracing is not None:
+            self._tracing.begin(record)
         try:
             exchange = self._route(client, request, path, record)
             if exchange is not None:
@@ -203,6 +210,8 @@ class Gateway:
                 metrics.first_byte_seconds.labels(record.service).observe(first)
         if self._logs_requests:
             log_request(record, ended_at)
+        if self._tracing is not None:
+            self._tracing.end(record)
 
 
 def answer_probe(client: ClientConnection, path: str, *, is_ready: bool, problem: str = "") -> None:

@@ -17,6 +17,8 @@ class TraceContext(NamedTuple):
     trace_id: str
     headers: Headers
     """What says so to whoever is asked next."""
+    is_made: bool = False
+    """Whether the client sent none that can be used."""
 
 
 def trace_of(request: Request) -> TraceContext:
@@ -27,7 +29,7 @@ def trace_of(request: Request) -> TraceContext:
         return TraceContext(match[2].decode(), [one for one in headers if one[0] in _NAMES])
     trace_id = random_id()
     made = f"00-{trace_id}-{random_id()[:16]}-01"
-    return TraceContext(trace_id, [(b"traceparent", made.encode())])
+    return TraceContext(trace_id, [(b"traceparent", made.encode())], is_made=True)
 
 
 def _is_valid(match: re.Match[bytes]) -> bool:
