@@ -20,6 +20,8 @@ from hack.cluster.processes import require
 from hack.cluster.requirements import IMAGE_PROGRAMS, missing_packages
 
 SUITE = "bookworm"
+PYTHON_VERSION = (3, 11)
+"""Of that Debian, and so of all images."""
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
 _CERTIFICATES = Path("/etc/ssl/certs")
 

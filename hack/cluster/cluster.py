@@ -12,6 +12,7 @@ Whether a program runs is never written down (see processes.py), so `up` can be 
 state: it starts what is missing and leaves alone what runs.
 """
 
+import dataclasses
 import re
 import shutil
 from collections.abc import Iterator
@@ -102,12 +103,12 @@ class Cluster:
         return RealNodes(self.launcher, programs, self.folder, self.authority, config)
 
     def up(self, size: Size, num_nodes: int) -> None:
-        """Make the cluster, or start what of it is not running.
+        """Make the cluster, or start what of it is not running, and the nodes that are new.
 
         Raises
         ------
         ClusterError
-            The machine lacks something, or the cluster exists and is of another size.
+            The machine lacks something, or the cluster exists and is of another size, or larger.
         """
         require_size(size)
         programs = provide_programs(programs_of(size))
@@ -130,18 +131,37 @@ class Cluster:
             if self.folder.exists():
                 raise ClusterError(f"{self.folder} cannot be removed: remove it as root")
 
+    def remove_node(self, name: str) -> None:
+        """Remove the last of its real nodes, as if it had been given back.
+
+        Raises
+        ------
+        ClusterError
+            It is another one: nodes are numbered.
+        """
+        with only_one(self.lock):
+            last = self.real.nodes[-1]
+            if name != last.name or last.index == 1:
+                raise ClusterError(f"only the last node can be removed, and {name} is not it")
+            last.remove()
+            self.api.call("delete", "node", name, "--ignore-not-found")
+            config = self.config
+            fewer = dataclasses.replace(config, num_nodes=config.num_nodes - 1)
+            fewer.save(self.folder / "config.json")
+
     def _configure(self, size: Size, num_nodes: int) -> ClusterConfig:
         wanted = num_nodes if size is not Size.API else 0
         path = self.folder / "config.json"
         if (found := load(path)) is not None:
-            if (found.size, found.num_nodes) != (size, wanted):
+            if found.size is not size or found.num_nodes > wanted:
                 raise ClusterError(
                     f"cluster {self.name} is of size {found.size} with {found.num_nodes} nodes: "
-                    f"{make_command('down', self.name)} removes it"
+                    f"it can only get more. {make_command('down', self.name)} removes it"
                 )
-            return found
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        config = ClusterConfig(self.name, size, wanted, choose_ports())
+            config = dataclasses.replace(found, num_nodes=wanted)
+        else:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            config = ClusterConfig(self.name, size, wanted, choose_ports())
         config.save(path)
         return config
 

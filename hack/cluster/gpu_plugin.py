@@ -1,7 +1,8 @@
 """A device plugin that tells kubelets of GPUs which are not there, one process for all nodes.
 
-`python -m hack.cluster.gpu_plugin FOLDER NAME ...`, where FOLDER/NAME/var/kubelet is the folder of
-node NAME's kubelet. Devices named in FOLDER/unhealthy.json, by node, are reported as such.
+`python -m hack.cluster.gpu_plugin FOLDER`, where FOLDER/NAME/var/kubelet is the folder of node
+NAME's kubelet; nodes may come later. Devices named in FOLDER/unhealthy.json, by node, are reported
+as such.
 """
 
 import asyncio
@@ -150,13 +151,24 @@ def _unhealthy(node: str) -> list[str]:
     return []
 
 
-async def _serve_all(names: list[str]) -> None:
+def _nodes() -> set[str]:
+    """Names of the nodes that have a folder."""
+    return {path.parent.parent.name for path in Path().glob("*/var/kubelet")}
+
+
+async def _serve_all() -> None:
+    """Serve the nodes that have a folder, and those that get one."""
+    names: set[str] = set()
     async with asyncio.TaskGroup() as group:
-        for name in names:
-            group.create_task(GpuPlugin(name).serve())
+        while True:
+            found = _nodes()
+            for name in found - names:
+                group.create_task(GpuPlugin(name).serve())
+            names |= found
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 if __name__ == "__main__":
     os.chdir(sys.argv[1])
     Path("/proc/self/comm").write_text("gpu-plugin")
-    asyncio.run(_serve_all(sys.argv[2:]))
+    asyncio.run(_serve_all())

@@ -1,9 +1,11 @@
 """The way in: Contour turns Ingresses into Envoy's configuration, both beside the control plane."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hack.cluster.api import ApiClient
 from hack.cluster.certificates import Authority
 from hack.cluster.dns import role_binding
 from hack.cluster.errors import ClusterError
@@ -14,6 +16,8 @@ from hack.cluster.network import CONTROL_PLANE
 PORT = 80
 CLASS = "contour"
 USER = "quire-contour"
+_HEALTH_PORT = 8003
+_ADMIN = "--admin-address=/run/envoy.sock"
 _XDS = ("--xds-address=127.0.0.1", "--xds-port=8001")
 
 
@@ -26,10 +30,37 @@ class Ingress:
     envoy: Path
     folder: Path
 
-    def manifest(self) -> str:
-        """Kinds and role, as Contour's release has them."""
-        names = ("01-crds.yaml", "02-role-contour.yaml")
-        return "\n---\n".join(self.contour.with_name(name).read_text() for name in names)
+    def install(self, api: ApiClient) -> None:
+        """Create what Contour works with, kinds and role as its release has them.
+
+        Raises
+        ------
+        ClusterError
+            The API server refuses, or does not serve the kinds.
+        """
+        api.apply(*_objects())
+        api.apply_text(self.contour.with_name("02-role-contour.yaml").read_text())
+        kinds = self.contour.with_name("01-crds.yaml")
+        api.apply_text(kinds.read_text())
+        # Contour ends if it starts before the API server knows them
+        established = ("--for=condition=Established", f"--filename={kinds}", "--timeout=60s")
+        api.call("wait", *established)
+
+    def wait_until_ready(self) -> None:
+        """Wait until Contour has seen what there is.
+
+        Raises
+        ------
+        ClusterError
+            A program has ended, or it takes too long.
+        """
+        roles = [f"{self.namespaces.name}/{name}" for name in ("contour", "envoy")]
+        self.namespaces.launcher.wait_for("Contour", self._is_ready, roles)
+
+    def _is_ready(self) -> bool:
+        url = f"http://127.0.0.1:{_HEALTH_PORT}/healthz"
+        program = f"import urllib.request; urllib.request.urlopen({url!r}, timeout=10)"
+        return self.namespaces.run(sys.executable, "-c", program).returncode == 0
 
     def start(self, authority: Authority, server: str) -> None:
         """Start what is not running.
@@ -41,10 +72,9 @@ class Ingress:
         """
         kubeconfig = write_kubeconfig(self.folder / "contour.kubeconfig", authority, server, USER)
         bootstrap = self.folder / "envoy.json"
-        if not bootstrap.exists():
-            ran = self.namespaces.run(self.contour, "bootstrap", bootstrap, *_XDS)
-            if ran.returncode != 0:
-                raise ClusterError(f"contour bootstrap failed: {ran.stderr.strip()}")
+        ran = self.namespaces.run(self.contour, "bootstrap", bootstrap, *_XDS, _ADMIN)
+        if ran.returncode != 0:
+            raise ClusterError(f"contour bootstrap failed: {ran.stderr.strip()}")
         self.namespaces.start(
             "contour",
             (
@@ -60,25 +90,26 @@ class Ingress:
                 "--debug-http-address=127.0.0.1",
                 # its own ports for these would be the same one
                 "--stats-port=8002",
-                "--http-port=8003",
-                "--health-port=8003",
+                f"--http-port={_HEALTH_PORT}",
+                f"--health-port={_HEALTH_PORT}",
             ),
         )
         self.namespaces.start(
             "envoy",
             (
                 self.envoy,
-                f"--config-path={bootstrap}",
-                "--service-cluster=quire",
-                "--service-node=envoy",
-                "--log-level=warn",
+                # it takes no --flag=value
+                *("--config-path", bootstrap),
+                *("--service-cluster", "quire"),
+                *("--service-node", "envoy"),
+                *("--log-level", "warn"),
                 # threads for two cores are enough, and memory goes with them
-                "--concurrency=2",
+                *("--concurrency", "2"),
             ),
         )
 
 
-def objects() -> list[dict[str, Any]]:
+def _objects() -> list[dict[str, Any]]:
     """The class that Ingresses name, and what Contour may do."""
     return [
         {

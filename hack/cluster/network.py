@@ -6,7 +6,9 @@
                                              └── ...
 
 Services (10.96.0.0/16) are translated on the nodes by kube-proxy; the control plane sends to them
-by way of node 1. No namespace has a default route: nothing reaches out of a cluster.
+by way of node 1. Nodes reach each other's pods through the control plane, which alone knows where
+they are: so a node that joins later changes nothing on the others. No namespace has a default
+route: nothing reaches out of a cluster.
 """
 
 import subprocess
@@ -31,33 +33,39 @@ def pod_range(index: int) -> str:
     return f"10.244.{index}.0/24"
 
 
-def control_plane_script(num_nodes: int) -> str:
+def control_plane_script() -> str:
     """Lines of shell that give the control plane its bridge and routes."""
-    lines = [
-        "ip link set lo up",
-        "ip link add br0 type bridge",
-        f"ip addr add {CONTROL_PLANE}/24 dev br0",
-        "ip link set br0 up",
-        "echo 1 > /proc/sys/net/ipv4/ip_forward",
-        f"ip route add {SERVICE_RANGE} via {node_address(1)}",
-    ]
-    return "\n".join(lines + _pod_routes(num_nodes))
+    return "\n".join(
+        (
+            "ip link set lo up",
+            "ip link add br0 type bridge",
+            f"ip addr add {CONTROL_PLANE}/24 dev br0",
+            "ip link set br0 up",
+            "echo 1 > /proc/sys/net/ipv4/ip_forward",
+            # what it passes on from node to node is not to be sent directly the next time
+            "echo 0 > /proc/sys/net/ipv4/conf/all/send_redirects",
+            "echo 0 > /proc/sys/net/ipv4/conf/br0/send_redirects",
+            f"ip route add {SERVICE_RANGE} via {node_address(1)}",
+        )
+    )
 
 
-def node_script(index: int, num_nodes: int) -> str:
+def node_script(index: int) -> str:
     """Lines of shell that give a node its address and routes, once it has its eth0."""
-    lines = [
-        "ip link set lo up",
-        f"ip addr add {node_address(index)}/24 dev eth0",
-        "ip link set eth0 up",
-        "echo 1 > /proc/sys/net/ipv4/ip_forward",
-        # a packet to a Service needs some route before it is translated
-        f"ip route add {SERVICE_RANGE} via {CONTROL_PLANE}",
-    ]
-    return "\n".join(lines + _pod_routes(num_nodes, but=index))
+    return "\n".join(
+        (
+            "ip link set lo up",
+            f"ip addr add {node_address(index)}/24 dev eth0",
+            "ip link set eth0 up",
+            "echo 1 > /proc/sys/net/ipv4/ip_forward",
+            # a packet to a Service needs some route before it is translated
+            f"ip route add {SERVICE_RANGE} via {CONTROL_PLANE}",
+            f"ip route add {POD_RANGE} via {CONTROL_PLANE}",
+        )
+    )
 
 
-def connect(control_plane: Namespaces, node: Namespaces) -> None:
+def connect(control_plane: Namespaces, node: Namespaces, index: int) -> None:
     """Put one end of a pair of interfaces into the bridge, the other into the node as eth0.
 
     Raises
@@ -66,18 +74,11 @@ def connect(control_plane: Namespaces, node: Namespaces) -> None:
         The kernel refuses.
     """
     # only the network is entered: the process number of the node means something out here
-    command = ["nsenter", "-t", str(control_plane.pid()), "-n", "ip", "link", "add", node.name]
+    command = ["nsenter", "-t", str(control_plane.pid()), "-n", "ip"]
     pair = ["type", "veth", "peer", "name", "eth0", "netns", str(node.pid())]
-    for arguments in ([*command, "master", "br0", *pair], [*command[:6], "set", node.name, "up"]):
-        _run(arguments)
-
-
-def _pod_routes(num_nodes: int, but: int = 0) -> list[str]:
-    return [
-        f"ip route add {pod_range(index)} via {node_address(index)}"
-        for index in range(1, num_nodes + 1)
-        if index != but
-    ]
+    _run([*command, "link", "add", node.name, "master", "br0", *pair])
+    _run([*command, "link", "set", node.name, "up"])
+    _run([*command, "route", "replace", pod_range(index), "via", node_address(index)])
 
 
 def _run(command: list[str]) -> None:

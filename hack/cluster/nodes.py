@@ -4,6 +4,7 @@ Every node sees its own folders where programs expect them (the kubelet's folder
 for one, cannot be moved), so that all use their usual paths.
 """
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +36,6 @@ class NodePlan:
     authority: Authority
     server: str
     """The API server's URL."""
-    num_nodes: int
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Node:
             The kernel refuses something.
         """
         self.files.write(plan.authority, plan.server)
-        self._set_up(init, control_plane, plan.num_nodes)
+        self._set_up(init, control_plane)
         command = (require("containerd"), f"--config={self.files.containerd}")
         return self.namespaces.start("containerd", command)
 
@@ -135,7 +135,13 @@ class Node:
         roles = [f"{self.name}/{program}" for program in ("containerd", "kubelet", "kube-proxy")]
         self.launcher.wait_for(f"{self.name} Ready", lambda: self.name in api.ready_nodes(), roles)
 
-    def _set_up(self, init: Path, control_plane: Namespaces, num_nodes: int) -> None:
+    def remove(self) -> None:
+        """Kill all that runs on it, and remove its files; the API server is not told."""
+        self.namespaces.remove()
+        cgroups.remove(self.group)
+        shutil.rmtree(self.folder)
+
+    def _set_up(self, init: Path, control_plane: Namespaces) -> None:
         """Make namespaces, interfaces and mounts; what was left half done is made anew."""
         namespaces = self.namespaces
         if not namespaces.create(init):
@@ -144,9 +150,9 @@ class Node:
             namespaces.remove()
             namespaces.create(init)
         cgroups.create(self.group)
-        connect(control_plane, namespaces)
+        connect(control_plane, namespaces, self.index)
         namespaces.run_script(
-            f"{self._mount_script()}\n{node_script(self.index, num_nodes)}\ntouch /{_SET_UP}"
+            f"{self._mount_script()}\n{node_script(self.index)}\ntouch /{_SET_UP}"
         )
 
     def _mount_script(self) -> str:

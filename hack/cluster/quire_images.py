@@ -11,6 +11,7 @@ from hack.cluster.requirements import IMAGE_PROGRAMS, install, missing_packages
 ENGINE = "localhost/quire-engine:test"
 """Without torch: for simulated engines, and for those whose pods bring torch from a volume."""
 OPERATOR = "localhost/quire-operator:test"
+GATEWAY = "localhost/quire-gateway:test"
 _FILES = ("pyproject.toml", "uv.lock", "README.md", "LICENSE")
 _FOLDERS = ("engine", "gateway", "kernels", "local", "operator")
 _NO_TORCH = {"EXPORT": "--prune torch --prune triton"}
@@ -36,6 +37,17 @@ def operator_archive() -> Path:
         It cannot be built: with the last lines of what was said.
     """
     return _build(OPERATOR, "operator", {})
+
+
+def gateway_archive() -> Path:
+    """The gateway's image.
+
+    Raises
+    ------
+    ClusterError
+        It cannot be built: with the last lines of what was said.
+    """
+    return _build(GATEWAY, "gateway", {})
 
 
 def _build(name: str, role: str, arguments: dict[str, str]) -> Path:

@@ -84,7 +84,7 @@ class RealNodes:
         )
         control_plane.start_server()
         self._open_door()
-        plan = NodePlan(self.authority, control_plane.server, self.config.num_nodes)
+        plan = NodePlan(self.authority, control_plane.server)
         new = [node for node in self.nodes if node.start_runtime(init, self.place, plan)]
         control_plane.start_controllers(api, with_scheduler=True)
         self._load(images, new)
@@ -124,7 +124,7 @@ class RealNodes:
         for namespaces in (*(node.namespaces for node in self.nodes), self.place):
             namespaces.remove()
         self.place.create(init)
-        script = control_plane_script(self.config.num_nodes)
+        script = control_plane_script()
         self.place.run_script(f"mount -t tmpfs tmpfs /run\n{script}\ntouch /{_SET_UP}")
 
     def _open_door(self) -> None:
@@ -153,17 +153,17 @@ class RealNodes:
             list(pool.map(load_all, nodes))
 
     def _start_gpus(self) -> None:
-        module = ("-m", "hack.cluster.gpu_plugin", str(self.folder / "nodes"))
-        command = [sys.executable, *module, *(node.name for node in self.nodes)]
+        command = (sys.executable, "-m", "hack.cluster.gpu_plugin", self.folder / "nodes")
         self.place.start("gpu-plugin", command, environment=_python())
 
     def _start_services(self, api: ApiClient, server: str) -> None:
         programs = self.programs
         way_in = ingress.Ingress(self.place, programs["contour"], programs["envoy"], self.folder)
-        api.apply(*dns.objects(), *ingress.objects())
-        api.apply_text(way_in.manifest())
+        api.apply(*dns.objects())
+        way_in.install(api)
         dns.Dns(self.place, programs["coredns"], self.folder).start(self.authority, server)
         way_in.start(self.authority, server)
+        way_in.wait_until_ready()
 
 
 def _python() -> dict[str, str]:
