@@ -83,7 +83,11 @@ typecheck: sync-dev ## Check types
 
 .PHONY: test
 test: sync-dev ## Run the tests that need no GPU; says what this machine cannot run
-	@$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+	@$(BIN)/python -m pytest -m "not gpu and not nodes" $(ARGS)
+
+.PHONY: test-nodes
+test-nodes: sync-dev ## Run the tests on real Kubernetes nodes (Linux, root; minutes)
+	@$(BIN)/python -m pytest -m nodes tests/nodes $(ARGS)
 
 .PHONY: test-gpu
 test-gpu: sync-dev ## Run the tests that need a CUDA device

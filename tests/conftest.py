@@ -3,7 +3,8 @@
     everywhere   unit, engine, api, control_plane: Python alone
     browser      Chromium, or apt-get with root to install Debian's
     cluster      Linux: an API server and controllers, and nodes of which there are only objects
-    nodes        Linux with root, and Debian's packages or apt-get: real nodes in namespaces
+    nodes        Linux with root, and Debian's packages or apt-get: real nodes in namespaces;
+                 `make test-nodes`
     gpu          a CUDA device; `make test-gpu`
 
 A test belongs to a tier by its folder under tests/. One whose tier cannot run is skipped with
@@ -25,7 +26,7 @@ from tests.browser.chromium import why_no_chromium
 from tests.cluster.programs import CLUSTER_TIERS, Background, has_to_build, why_no_cluster
 
 _TESTS = Path(__file__).parent
-_BUILD_SECONDS = 5400  # Kubernetes is compiled, on whatever a busy machine spares
+_BUILD_SECONDS = 5400  # Kubernetes is compiled, and images, on whatever a busy machine spares
 _BACKGROUND = pytest.StashKey[Background]()
 
 
@@ -36,6 +37,8 @@ class Tier(NamedTuple):
     folders: tuple[str, ...]
     obstacle: Callable[[], str | None]
     """Says why this machine cannot run the tier, or None if it can."""
+    apart: str = ""
+    """Why `make test` leaves it to a target of its own, if it does."""
 
 
 def _nothing() -> str | None:
@@ -57,8 +60,8 @@ TIERS = (
     Tier("everywhere", ("unit", "engine", "api", "control_plane"), _nothing),
     Tier("browser", ("browser",), why_no_chromium),
     Tier("cluster", ("cluster",), lambda: why_no_cluster(Size.KWOK)),
-    Tier("nodes", ("nodes",), lambda: why_no_cluster(Size.NODES)),
-    Tier("gpu", ("gpu",), _no_cuda),
+    Tier("nodes", ("nodes",), lambda: why_no_cluster(Size.NODES), "its images take minutes"),
+    Tier("gpu", ("gpu",), _no_cuda, "the GPU is to be free"),
 )
 
 
@@ -73,8 +76,8 @@ def _state(tier: Tier, chosen: str) -> str:
     if not folders:
         return "has no tests yet"
     reason = tier.obstacle()
-    if reason is None and chosen == f"not {tier.name}":
-        return f"could run here, and is left to make test-{tier.name}"
+    if reason is None and f"not {tier.name}" in chosen.split(" and "):
+        return f"could run here, and is left to make test-{tier.name}: {tier.apart}"
     return f"cannot run here: {reason}" if reason else f"runs here ({', '.join(folders)})"
 
 
@@ -91,7 +94,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(tier.name)
         if reason := reasons[tier.name]:
             item.add_marker(pytest.mark.skip(reason=f"tier {tier.name} {reason}"))
-        if folder in CLUSTER_TIERS and has_to_build(folder):
+        if folder == "nodes" or (folder in CLUSTER_TIERS and has_to_build(folder)):
             item.add_marker(pytest.mark.timeout(_BUILD_SECONDS))
     items.sort(key=lambda item: item.path.relative_to(_TESTS).parts[0] in CLUSTER_TIERS)
 

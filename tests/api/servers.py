@@ -3,10 +3,10 @@
 import asyncio
 import os
 import re
-import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -145,16 +145,16 @@ def wait_for_line(
 ) -> re.Match[str]:
     """Read a process's standard output up to a line with `pattern`."""
     assert process.stdout is not None
-    deadline = time.monotonic() + _START_SECONDS
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        while selector.select(deadline - time.monotonic()):
-            line = process.stdout.readline()
-            if not line:
-                break
+    # no selector: it does not see lines that came together with one that was read
+    timer = threading.Timer(_START_SECONDS, process.kill)
+    timer.start()
+    try:
+        for line in iter(process.stdout.readline, ""):
             output.append(line)
             if match := pattern.search(line):
                 return match
+    finally:
+        timer.cancel()
     raise AssertionError(f"no line with {pattern.pattern!r} in {''.join(output)!r}")
 
 
