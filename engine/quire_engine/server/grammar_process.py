@@ -75,7 +75,7 @@ def try_wish(compiler: Compiler, wish: bytes) -> Trial:
     started_at = time.process_time()
     try:
         grammar = write_grammar(decode_spec(wish))
-        _follow(compiler.compile(grammar))
+        follow(compiler.compile(grammar))
     except SchemaError as error:
         return Trial(error=str(error), seconds=time.process_time() - started_at)
     except MemoryError:
@@ -83,7 +83,7 @@ def try_wish(compiler: Compiler, wish: bytes) -> Trial:
     return Trial(grammar=grammar, seconds=time.process_time() - started_at)
 
 
-def _follow(compiled: CompiledGrammar) -> None:
+def follow(compiled: CompiledGrammar) -> None:
     """Follow a grammar along some random texts.
 
     Raises

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from quire_engine.grammar.refusal import SchemaError
 from quire_engine.grammar.writing import write_grammar
 from quire_engine.protocol.grammar import JsonSchemaGrammar
+from quire_engine.server.grammar_process import follow
 from tests.unit.grammar.schemas import schemas
 from tests.unit.grammar.walks import accepts, compile_schema, walk
 
@@ -29,6 +30,7 @@ def refusal(schema: Any) -> str:
 def test_whatever_is_written_by_a_random_schema_is_valid(schema: Any, seed: int) -> None:
     try:
         compiled = compile_schema(schema)
+        follow(compiled)
     except SchemaError:
         assume(False)  # it says so: nothing else is claimed
     validator = _VALIDATOR(schema, format_checker=_VALIDATOR.FORMAT_CHECKER)

@@ -72,7 +72,7 @@ def test_nothing_is_computed_while_a_template_is_compiled() -> None:
         ("depth", "fails on these messages: RecursionError"),
         ("endless", "more than 10000 characters"),
         ("huge", "too much memory"),
-        ("doubling", "too much memory"),
+        ("doubling", "too much memory|takes too long"),  # a starved machine is slow to give memory
         ("refused", "say something nice"),
     ],
 )
