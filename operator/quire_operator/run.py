@@ -101,6 +101,8 @@ class _Operator:
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
+        if namespaces := self._settings.watched_namespaces:
+            _log.info("works in %s alone, and sees no nodes", ", ".join(namespaces))
         runner = await web.serve(
             self._settings.http_host,
             self._settings.http_port,
@@ -186,6 +188,7 @@ class _Operator:
             group.create_task(self._relist(), name="relist")
             group.create_task(self._polling.run(), name="poll")
             group.create_task(self._count(), name="count")
+            group.create_task(self._reconciler.post_events(), name="events")
             for number in range(self._settings.workers):
                 group.create_task(self._reconciler.work(), name=f"worker {number}")
 

@@ -32,6 +32,9 @@ _FORM = re.compile(
     re.ASCII,
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_PIN_VARIABLE = "HF_REVISION_PIN"
+"""SOURCE=COMMIT: where the source is this, its revision is that commit. Who runs several engines of
+one source has them serve the same model by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +105,7 @@ def resolve_hf(
         The hub does not have it, or not for this user; the network or the disk fails; a digest
         differs.
     """
-    model = parse_hf(source)
+    model = _as_pinned(parse_hf(source), source, environment)
     if sha256 is not None and model.file is None:
         raise SourceError("--sha256 is for single files: name one in the source, or remove it")
     root = cache_folder(environment) / "models" / "hf" / model.repo
@@ -115,6 +118,14 @@ def resolve_hf(
 
         hub = Hub(environment, read_token(token_file, environment))
         return _Resolution(root, model, hub, progress, max_bytes).resolve(sha256)
+
+
+def _as_pinned(model: HubModel, source: str, environment: Mapping[str, str]) -> HubModel:
+    pin = environment.get(_PIN_VARIABLE, "")
+    pinned_source, _, commit = pin.rpartition("=")
+    if pin and not _COMMIT.fullmatch(commit):
+        raise SourceError(f"{_PIN_VARIABLE} is {pin!r}: it takes SOURCE=COMMIT of 40 digits")
+    return replace(model, revision=commit) if pinned_source == source else model
 
 
 class _Resolution:

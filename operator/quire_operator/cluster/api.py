@@ -24,6 +24,7 @@ Body = dict[str, Any]
 _TIMEOUT_SECONDS = 10.0
 _RETRYABLE = frozenset((408, 409, 429, 500, 502, 503, 504))
 _PERMANENT_500 = "failed to create typed patch object"
+_ONE_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 # what the client raises for a kubeconfig that is none, by what is wrong with it
@@ -54,6 +55,9 @@ class ClusterApi:
                 f"no cluster to work in: {error}; set KUBECONFIG to a file with a current context,"
                 " or run in a pod with a service account"
             ) from error
+        # proxies of the environment: kopf's watches know none either, and to look for them takes
+        # more than half of each request's time
+        settings.client_session_kwargs = {"trust_env": False}
         return cls(client.ApiClient(configuration=settings))
 
     async def close(self) -> None:
@@ -61,7 +65,7 @@ class ClusterApi:
         await self._client.close()  # type: ignore[no-untyped-call]
 
     async def apply(self, body: Body, manager: str, *, subresource: str = "") -> Body:
-        """Server-side apply of an object, or of a part of it; returns the object."""
+        """Server-side apply of an object, or of a part of it; returns its metadata alone."""
         kind, metadata = BY_NAME[body["kind"]], body["metadata"]
         path = kind.path(metadata.get("namespace"), metadata["name"])
         return await self._request(
@@ -69,6 +73,7 @@ class ClusterApi:
             path + (f"/{subresource}" if subresource else ""),
             body=body,
             content_type="application/apply-patch+yaml",
+            header_params={"Accept": _ONE_METADATA_ONLY},
             field_manager=manager,
             force_conflicts=True,
         )

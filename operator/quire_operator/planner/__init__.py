@@ -9,6 +9,7 @@ template               which template a Deployment has: kept unless what it is m
 placement              how many replicas on which accelerator
 memory                 whether a model fits an accelerator
 network_paths, outside who may reach whom, as data
+pinning                which commit the model's revision is
 api_keys               a Secret's keys, as gateways are told of them
 deployment, network, documents, disruption     the objects
 conditions, events, status                 what is said of it

@@ -14,6 +14,7 @@ Said = tuple[bool | None, str, str]
 
 _MAX_MESSAGE = 2000
 _MOST_SENTENCES = 5
+_NO_INVENTORY = "this operator works in single namespaces and sees no nodes: it tries again by time"
 
 
 def conditions(
@@ -142,7 +143,8 @@ def _degradations(
         )
     yield from _of_secrets(observed)
     yield from _of_refusals(observed)
-    kept = f"; {findings.num_old_ready} of the old revision serve on" if findings.is_rolling else ""
+    num_old = findings.num_old_ready if findings.is_rolling else 0
+    kept = f"; {num_old} of the old revision serve on" if num_old else ""
     stuck = [one.accelerator for one in observed.deployments.values() if one.is_stuck]
     if stuck and findings.trouble is None:
         yield True, "RolloutStuck", f"no progress on {', '.join(stuck)}{kept}"
@@ -204,6 +206,8 @@ def _gpus_available(observed: Observed, placement: Placement, findings: Findings
         parts.append(f"{name} (products: {products}): {words}")
     if not parts:
         return _all_scheduled(findings)
+    if observed.nodes is None:
+        parts.append(_NO_INVENTORY)
     waits_for_gpu = any(names[name].products for name in waiting)
     return False, "NoGPUNode" if waits_for_gpu else "NoNode", "; ".join(parts)
 

@@ -1,6 +1,7 @@
 """What the operator tells engines and gateways about a service.
 
-NAME-live       a configuration file: the limits that a new engine starts with
+NAME-live       a configuration file: the limits that a new engine starts with; and which commit its
+                model's revision is
 NAME-internal   tokens that gateway and operator are known by, this epoch's and the one before
 NAME-routing    all that a gateway needs to route to the service, versioned
 """
@@ -17,6 +18,7 @@ from quire_operator.planner import names
 from quire_operator.planner.api_keys import RoutedKey
 from quire_operator.planner.engine_flags import live_config, thresholds
 from quire_operator.planner.observed import Observed
+from quire_operator.planner.pinning import pinned_commit
 from quire_operator.planner.placement import price_of
 from quire_operator.planner.settings import PlannerSettings
 
@@ -69,8 +71,12 @@ class RoutingDocument(Struct, frozen=True, kw_only=True):
 
 def live_config_map(observed: Observed) -> Body:
     """The limits that a new engine starts with; running ones are told over HTTP."""
-    text = json.dumps(live_config(observed.service), sort_keys=True)
-    return _config_map(observed, names.live_config_name(observed.service.name), LIVE_KEY, text)
+    service = observed.service
+    text = json.dumps(live_config(service), sort_keys=True)
+    body = _config_map(observed, names.live_config_name(service.name), LIVE_KEY, text)
+    if commit := pinned_commit(service):
+        body["data"][names.PIN_KEY] = f"{service.spec.model.source}={commit}"
+    return body
 
 
 def routing_map(observed: Observed, settings: PlannerSettings) -> Body:

@@ -93,6 +93,7 @@ def _container(
         "env": [
             {"name": "QUIRE_CACHE", "value": CACHE_FOLDER},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod's own
+            *_pin(service),
             *(_variable(one) for one in accelerator.pod.env),
         ],
         "resources": _resources(accelerator),
@@ -107,6 +108,18 @@ def _container(
             "capabilities": {"drop": ["ALL"]},
         },
     }
+
+
+def _pin(service: InferenceService) -> list[Body]:
+    """The commit to read, once one is known: read when a container starts, so it may come later."""
+    if not service.spec.model.source.startswith("hf://"):
+        return []
+    place = {
+        "name": names.live_config_name(service.name),
+        "key": names.PIN_KEY,
+        "optional": True,
+    }
+    return [{"name": "HF_REVISION_PIN", "valueFrom": {"configMapKeyRef": place}}]
 
 
 def _probe(path: str, period_seconds: int, failures: int) -> Body:

@@ -1,4 +1,7 @@
-"""Events: one for each transition of a condition, with reasons that never change."""
+"""Events: one for each transition of a condition that says something new; reasons never change.
+
+That all is ready says that all has a node and is settled; and what is under way is no warning.
+"""
 
 from typing import NamedTuple
 
@@ -21,13 +24,17 @@ class Event(NamedTuple):
 def transitions(before: InferenceServiceStatus, after: InferenceServiceStatus) -> list[Event]:
     """What has become so, or for another reason."""
     old = {one.type: one for one in before.conditions}
-    return [
-        _event(condition)
-        for condition in after.conditions
-        if condition.type not in _SILENT
-        and (condition.type != "Ready" or condition.status == "True")  # else another one says why
-        and _has_changed(old.get(condition.type), condition)
-    ]
+    changed = {
+        one.type: one
+        for one in after.conditions
+        if one.type not in _SILENT and _has_changed(old.get(one.type), one)
+    }
+    ready = changed.pop("Ready", None)
+    if ready is not None and ready.status == "True":
+        return [_event(ready)]
+    if not old and "Progressing" in changed:
+        changed.pop("Available", None)  # of a service that begins, that is no news
+    return [_event(one) for one in changed.values()]
 
 
 def _has_changed(old: Condition | None, new: Condition) -> bool:

@@ -17,6 +17,9 @@ TEMPLATE_ANNOTATION = "serving.quire.dev/pod-template"
 RESTART_ANNOTATION = "serving.quire.dev/restarted-at"
 """Of a service: another value restarts its engines, with the operator's newest image."""
 
+PIN_KEY = "pin"
+"""In a service's live ConfigMap: the commit that its model's revision is, for its engines."""
+
 GPU_RESOURCE = "nvidia.com/gpu"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 

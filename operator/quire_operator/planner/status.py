@@ -8,6 +8,7 @@ from quire_operator.planner.memory import Misfit
 from quire_operator.planner.names import engine_selector
 from quire_operator.planner.network import url_of
 from quire_operator.planner.observed import Engine, Observed
+from quire_operator.planner.pinning import resolve
 from quire_operator.planner.placement import Placement, price_of
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.resource.status import (
@@ -30,6 +31,7 @@ def status_of(
     """What is so now. Equal to the one before when nothing that it says has changed."""
     service = observed.service
     before = service.status
+    revision, source = resolve(observed, findings)
     selector = ",".join(f"{key}={value}" for key, value in engine_selector(service.name).items())
     return InferenceServiceStatus(
         observed_generation=service.generation,
@@ -39,7 +41,8 @@ def status_of(
         ready_replicas=findings.num_ready,
         desired_replicas=sum(placement.replicas.values()),
         model=service.served_name,
-        resolved_revision=_revision(observed) or before.resolved_revision,
+        resolved_revision=revision,
+        resolved_source=source,
         hourly_cost=_cost(observed, placement),
         admission_state=_admission_state(observed, findings),
         accelerators=_accelerators(observed, placement),
@@ -81,11 +84,6 @@ def _percent(engines: list[Engine], parts: list[int]) -> int | None:
         return None
     share = 100 * sum(parts) / total
     return round(share / _STEP_PERCENT) * _STEP_PERCENT
-
-
-def _revision(observed: Observed) -> str:
-    found = (engine.revision for engine in observed.engines.values())
-    return next((revision for revision in found if revision), "")
 
 
 def _cost(observed: Observed, placement: Placement) -> str | None:

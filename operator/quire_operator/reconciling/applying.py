@@ -33,6 +33,14 @@ class Change(NamedTuple):
     why: str
 
 
+class _Last(NamedTuple):
+    """An object as it was applied."""
+
+    content: str
+    mark: str
+    uid: str
+
+
 class Refused(NamedTuple):
     """An object that the API server did not take."""
 
@@ -57,8 +65,8 @@ class Applier:
     def __init__(self, api: ClusterApi, store: Store) -> None:
         self._api = api
         self._store = store
-        self._applied: dict[Key, dict[_Place, tuple[str, str]]] = defaultdict(dict)
-        """By service, content and mark of each object as of its last apply."""
+        self._applied: dict[Key, dict[_Place, _Last]] = defaultdict(dict)
+        """By service, each object as of its last apply."""
 
     def forget(self, service: Key) -> None:
         """Apply everything of a service the next time, whatever is known."""
@@ -86,15 +94,15 @@ class Applier:
         live = self._store.get(*place)
         last = self._applied[service].get(place)
         is_as_applied = place[0] not in _WATCHED or (
-            live is not None and last is not None and last[1] == mark_of(live)
+            live is not None and last is not None and last.mark == mark_of(live)
         )
-        if is_as_applied and last is not None and last[0] == content:
+        if is_as_applied and last is not None and last.content == content:
             return
         result = await self._api.apply(body, MANAGER)
-        mark = mark_of(result)
-        self._applied[service][place] = (content, mark)
+        made = _Last(content, mark_of(result), result["metadata"].get("uid", ""))
+        self._applied[service][place] = made
         done.num_writes += 1
-        if why := _why(place[0], live, mark, last, content):
+        if why := _why(place[0], live, last, made):
             done.changes.append(Change(what, why))
 
     async def _delete_others(
@@ -120,18 +128,20 @@ class Applier:
         done.changes.append(Change(what, "not wanted any more"))
 
 
-def _why(kind: str, live: Any, mark: str, last: tuple[str, str] | None, content: str) -> str:  # noqa: ANN401
+def _why(kind: str, live: Any, last: _Last | None, made: _Last) -> str:  # noqa: ANN401
     """Why an object was written; empty where it is as it was before.
 
     What is not watched is taken to be as it was, when it was not applied before.
     """
+    is_same_plan = last is not None and last.content == made.content
     if kind not in _WATCHED:
-        return "" if last is None or last[0] == content else "planned otherwise"
+        return "" if last is None or is_same_plan else "planned otherwise"
     if live is None:
-        return "missing" if last is not None else "new"
-    if mark == mark_of(live):
+        is_unseen = last is not None and last.uid == made.uid  # a watch has not shown it yet
+        return "" if is_same_plan and is_unseen else "missing" if is_same_plan else "new"
+    if made.mark == mark_of(live):
         return ""
-    return "planned otherwise" if last is None or last[0] != content else "changed by others"
+    return "changed by others" if is_same_plan else "planned otherwise"
 
 
 def _is_made_for(body: Any, service: InferenceService) -> bool:  # noqa: ANN401

@@ -81,6 +81,10 @@ class Reconciler:
                 self._queue.done(key)
             self._metrics.note_look(self._clock() - began)
 
+    async def post_events(self) -> None:
+        """Write the events of all looks, for ever."""
+        await self._writer.post_events()
+
     def forget_applied(self) -> None:
         """Apply everything again the next time: whatever happened unseen is mended."""
         for key in self._store.keys(SERVICES.kind):
@@ -121,7 +125,7 @@ class Reconciler:
             # said as it is now; the objects would be the same
             wanted = plan(replace(observed, refusals=refusals), self._settings, now)
         wait = await self._writer.write(service, wanted.status)
-        await self._writer.post(service, wanted.events, now)
+        self._writer.post(service, wanted.events, now)
         self._metrics.note_service(service.key, wanted.status, applied.num_writes)
         if wait is not None:
             self._queue.add_later(service.key, wait)

@@ -1,5 +1,6 @@
 """Status and events, to the API server: on a transition, or at most once a minute for figures."""
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ class StatusWriter:
         self._api = api
         self._clock = clock
         self._written: dict[Key, tuple[float, InferenceServiceStatus]] = {}
+        self._unposted: asyncio.Queue[Body] = asyncio.Queue()
 
     def forget(self, service: Key) -> bool:
         """A service is gone; whether anything was ever said of it."""
@@ -57,8 +59,8 @@ class StatusWriter:
         self._written[service.key] = (self._clock(), status)
         return None
 
-    async def post(self, service: InferenceService, events: Sequence[Event], now: datetime) -> None:
-        """Write events, and log them."""
+    def post(self, service: InferenceService, events: Sequence[Event], now: datetime) -> None:
+        """Log events; they are written when there is time for it: the next service comes first."""
         for event in events:
             _log.info(
                 "%s/%s: %s: %s",
@@ -67,7 +69,16 @@ class StatusWriter:
                 event.message,
                 extra=of(service.key, reason=event.reason, event=event.kind),
             )
-            await self._api.post_event(_event_body(service, event, now))
+            self._unposted.put_nowait(_event_body(service, event, now))
+
+    async def post_events(self) -> None:
+        """Write events for ever, one after another."""
+        while True:
+            body = await self._unposted.get()
+            try:
+                await self._api.post_event(body)
+            except Exception:  # noqa: BLE001 - a bug must not stop the operator
+                _log.exception("an event could not be written")
 
 
 def without_figures(status: InferenceServiceStatus) -> InferenceServiceStatus:

@@ -249,7 +249,8 @@ class Access(Part, frozen=True, kw_only=True):
     """Who may ask."""
 
     api_keys_secret_ref: SecretName | None = None
-    """A Secret whose values are API keys; absent: everybody inside the cluster."""
+    """A Secret whose entries are API keys: under the key's name the key, or an object with its
+    limits. Absent: everybody inside the cluster."""
     public: bool = False
     """Let everybody in at the ingress, without a key."""
 

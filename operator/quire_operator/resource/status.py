@@ -126,7 +126,9 @@ class InferenceServiceStatus(Part, frozen=True, kw_only=True, omit_defaults=Fals
     model: Word = ""
     """What clients put in "model"."""
     resolved_revision: Word = ""
-    """Commit or version of the model that runs."""
+    """Commit or version of the model that runs; engines that start later read the same."""
+    resolved_source: Annotated[str, Meta(max_length=640)] = ""
+    """Source that it was found for, and the request to restart; another one is resolved anew."""
     hourly_cost: Money | None = None
     """What the replicas cost together."""
     admission_state: AdmissionState | None = None

@@ -104,7 +104,7 @@ class Cluster:
             self.deployments[one.accelerator] = one
         # what has no Deployment any more is collected
         self.pods = [pod for pod in self.pods if pod.accelerator in self.deployments]
-        self.service = _with_status(self.service, made)
+        self.service = with_status(self.service, made)
         return made
 
     def step(self) -> None:
@@ -210,7 +210,8 @@ class Cluster:
             )
 
 
-def _with_status(service: InferenceService, made: Plan) -> InferenceService:
+def with_status(service: InferenceService, made: Plan) -> InferenceService:
+    """A service whose status was written as planned."""
     body = _body(service, to_builtins(service.spec), service.generation)
     return read(body | {"status": to_builtins(made.status)})
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import convert
+from msgspec import convert, structs
 
 from quire_engine.protocol.state import EngineState
 from quire_operator.planner.observed import (
@@ -21,7 +21,17 @@ from quire_operator.planner.observed import (
 from quire_operator.planner.plan import Plan, plan
 from quire_operator.reconciling.status_writer import without_figures
 from quire_operator.resource.status import CONDITION_TYPES
-from tests.unit.control.builders import CPU, H100, L4, NOW, SETTINGS, Cluster, external, service
+from tests.unit.control.builders import (
+    CPU,
+    H100,
+    L4,
+    NOW,
+    SETTINGS,
+    Cluster,
+    external,
+    service,
+    with_status,
+)
 
 BODY: dict[str, Any] = {
     "metadata": {
@@ -81,6 +91,15 @@ def test_no_node_is_said_with_the_schedulers_words_and_the_products() -> None:
     assert (status, reason) == ("False", "NoGPUNode")
     assert "0/3 nodes are available: 3 Insufficient nvidia.com/gpu." in message
     assert "NVIDIA-L4" in message
+
+
+def test_an_operator_of_single_namespaces_says_that_it_sees_no_nodes() -> None:
+    cluster = Cluster(service(L4, **external(2)), {"l4": 1})
+    cluster.settle()
+    made = plan(replace(cluster.observe(), nodes=None), SETTINGS, cluster.now)
+
+    assert "sees no nodes" not in said(cluster.plan(), "GPUsAvailable")[2]
+    assert "sees no nodes" in said(made, "GPUsAvailable")[2]
 
 
 def test_a_pod_that_needs_no_gpu_waits_for_a_node_and_not_for_a_gpu() -> None:
@@ -215,9 +234,14 @@ def test_times_of_transition_are_kept_and_nothing_is_said_twice() -> None:
     cluster = Cluster(service(L4, **external(1)), {"l4": 1})
     first = cluster.apply()
     assert [(event.kind, event.reason) for event in first.events] == [
-        ("Warning", "NoReplicaReady"),
         ("Normal", "WaitingForReplicas"),
     ]
+    reasons = []
+    for _ in range(6):
+        cluster.step()
+        reasons += [event.reason for event in cluster.apply().events]
+    assert reasons[-1] == "AllReady"
+    assert len(reasons) == len(set(reasons)) <= 3
     cluster.settle()
     cluster.wait(60)
 
@@ -264,6 +288,39 @@ def test_how_far_a_model_has_come_is_a_figure_and_what_it_is_at_a_transition() -
     loading = at(LoadingEngine("Loading", 0), LoadingEngine("Loading", 5))
     assert without_figures(loading.status) != without_figures(half.status)
     assert said(loading, "ModelLoaded")[1] == "Loading"
+
+
+def test_a_revision_is_pinned_until_another_or_a_restart_is_asked_for() -> None:
+    cluster = Cluster(service(L4, **external(1)), {"l4": 2})
+    cluster.settle()
+
+    def tell(commit: str) -> None:
+        heard = {cluster.pods[0].name: replace(engine(0), revision=commit)}
+        made = plan(replace(cluster.observe(), engines=heard), SETTINGS, NOW)
+        cluster.service = with_status(cluster.service, made)
+
+    def pin() -> str | None:
+        objects = cluster.plan().objects
+        live = next(one for one in objects if one["metadata"]["name"] == "chat-live")
+        pinned: str | None = live["data"].get("pin")
+        return pinned
+
+    assert pin() is None
+    tell("aaa")
+    assert pin() == "hf://acme/thing@main=aaa"
+    pods = cluster.num_made
+    tell("bbb")  # one that began with another: what is pinned stays
+    cluster.settle()
+    assert (pin(), cluster.num_made) == ("hf://acme/thing@main=aaa", pods)
+
+    cluster.change(model={"source": "hf://acme/thing@next"})
+    assert pin() is None
+    cluster.settle()
+    tell("bbb")
+    assert pin() == "hf://acme/thing@next=bbb"
+    restarted = {"serving.quire.dev/restarted-at": "now"}
+    cluster.service = structs.replace(cluster.service, annotations=restarted)
+    assert pin() is None
 
 
 def test_progress_is_rounded_down_so_that_the_end_is_the_end() -> None:

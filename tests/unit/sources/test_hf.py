@@ -36,6 +36,27 @@ def test_a_revision_becomes_a_commit_and_a_folder_of_safe_files(
     assert _leftovers(hub_environment) == []
 
 
+def test_a_pinned_revision_is_its_commit_whatever_it_has_become(
+    hub: HubState, hub_environment: dict[str, str]
+) -> None:
+    older = "f" * 40
+    pinned = hub_environment | {"HF_REVISION_PIN": f"{SOURCE}={older}"}
+    with pytest.raises(SourceError, match=older):  # this hub has only the newer one
+        _resolve(pinned)
+
+    hub.commit = older
+    assert _resolve(pinned).revision == older
+    hub.commit = COMMIT
+    assert _resolve(pinned).revision == older
+    assert _resolve(hub_environment).revision == COMMIT
+    assert _resolve(pinned, "hf://Org/Repo@v1").revision == COMMIT
+
+
+def test_a_pin_of_another_form_is_refused(hub_environment: dict[str, str]) -> None:
+    with pytest.raises(SourceError, match="it takes SOURCE=COMMIT"):
+        _resolve(hub_environment | {"HF_REVISION_PIN": "main"})
+
+
 def test_the_commit_is_reported(hub_environment: dict[str, str]) -> None:
     told: list[str] = []
     _resolve(hub_environment, progress=lambda stage, _: told.append(stage))
