@@ -10,7 +10,7 @@ import pytest
 from hack.cluster.cluster import Cluster
 from quire_operator import rbac
 from tests.api.servers import wait_until
-from tests.cluster.operators import LEASE, SYSTEM, RunningOperator, install, uninstall
+from tests.cluster.operators import LEASE, ROOT, SYSTEM, RunningOperator, install, uninstall
 from tests.cluster.services import Body, apply, service
 
 FIXED = {"replicas": 2, "scaling": {"mode": "External"}}
@@ -71,8 +71,22 @@ def wait_for_status(cluster: Cluster, namespace: str, name: str = "chat") -> Bod
     return found
 
 
+def reasons(cluster: Cluster, namespace: str) -> list[str]:
+    """Of the events that the operator wrote."""
+    events = cluster.api.get(PATHS["event"].format(namespace))["items"]
+    return [one["reason"] for one in events if one["involvedObject"]["kind"] == "InferenceService"]
+
+
+def changes(log: Path, namespace: str) -> set[tuple[str, str]]:
+    """What the operator's log says that it changed there, and why."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    mine = [line for line in lines if line.get("namespace") == namespace]
+    assert all(line["service"] == "chat" for line in mine)
+    return {(one["what"], one["why"]) for line in mine for one in line.get("changes", ())}
+
+
 def test_a_service_becomes_objects_and_its_status_tells_of_them(
-    api_cluster: Cluster, operator: RunningOperator, namespace: str
+    api_cluster: Cluster, operator: RunningOperator, log: Path, namespace: str
 ) -> None:
     make(api_cluster, namespace)
     body = wait_for_status(api_cluster, namespace)
@@ -87,15 +101,13 @@ def test_a_service_becomes_objects_and_its_status_tells_of_them(
     # kopf is a guest: it leaves nothing behind on what it watches
     assert "finalizers" not in body["metadata"]
     assert not any("kopf" in name for name in body["metadata"].get("annotations", {}))
-    events = api_cluster.api.get(PATHS["event"].format(namespace))["items"]
-    reasons = {
-        one["reason"] for one in events if one["involvedObject"]["kind"] == "InferenceService"
-    }
-    assert "NoReplicaReady" in reasons
+    wait_until(lambda: "WaitingForReplicas" in reasons(api_cluster, namespace), seconds=60)
+    assert ("Deployment chat-l4", "new") in changes(log, namespace)
+    assert {why for _, why in changes(log, namespace)} == {"new"}
 
 
 def test_what_somebody_changes_or_deletes_is_put_right(
-    api_cluster: Cluster, operator: RunningOperator, namespace: str
+    api_cluster: Cluster, operator: RunningOperator, log: Path, namespace: str
 ) -> None:
     make(api_cluster, namespace)
     wait_for_status(api_cluster, namespace)
@@ -113,6 +125,12 @@ def test_what_somebody_changes_or_deletes_is_put_right(
         return replicas == 2 and live != "{}" and found is not None
 
     wait_until(is_right, seconds=60)
+    wanted = {
+        ("Deployment chat-l4", "changed by others"),
+        ("Service chat-engines", "missing"),
+        ("ConfigMap chat-live", "changed by others"),
+    }
+    wait_until(lambda: wanted <= changes(log, namespace), seconds=60)
 
 
 def test_what_is_not_wanted_any_more_goes_and_what_others_made_stays(
@@ -245,29 +263,43 @@ def _versions(cluster: Cluster, namespace: str) -> dict[str, str]:
 def test_its_rights_are_those_that_are_listed_and_no_others(
     api_cluster: Cluster, kubeconfig: Path
 ) -> None:
-    def may(verb: str, resource: str, *more: str) -> bool:
-        flag = f"--kubeconfig={kubeconfig}"
-        return api_cluster.api.run(flag, "auth", "can-i", verb, resource, *more).returncode == 0
+    own = rbac.own_rules(LEASE, ROOT)
+    everyones = _rights(api_cluster, None, "default")
 
-    for rule in rbac.rules() + rbac.node_rules():
-        for resource in rule["resources"]:
-            group = rule["apiGroups"][0]
-            name, _, part = resource.partition("/")
-            full = f"{name}.{group}" if group else name
-            more = (f"--subresource={part}",) if part else ()
-            assert all(may(verb, full, *more) for verb in rule["verbs"]), rule
-    for verb, resource in (
-        ("create", "pods"),
-        ("delete", "inferenceservices.serving.quire.dev"),
-        ("update", "inferenceservices.serving.quire.dev"),
-        ("create", "clusterroles.rbac.authorization.k8s.io"),
-        ("patch", "nodes"),
-        ("deletecollection", "deployments.apps"),
-        ("*", "*"),
-    ):
-        assert not may(verb, resource), (verb, resource)
-    assert may("update", f"leases.coordination.k8s.io/{LEASE}", f"--namespace={SYSTEM}")
-    assert not may("update", "leases.coordination.k8s.io/other", f"--namespace={SYSTEM}")
+    found = _rights(api_cluster, kubeconfig, "default") - everyones
+    assert found == _written_out(rbac.rules() + rbac.node_rules())
+    assert not any(verb in ("list", "watch") for verb, _, what, _ in found if what == "secrets")
+    in_its_own = _rights(api_cluster, kubeconfig, SYSTEM) - everyones
+    assert in_its_own == _written_out(rbac.rules() + rbac.node_rules() + own)
+
+
+Right = tuple[str, str, str, str]
+"""Verb, group, resource, and the name of the only object, if it is for one."""
+
+
+def _rights(cluster: Cluster, kubeconfig: Path | None, namespace: str) -> set[Right]:
+    """What the API server says that somebody may; without a kubeconfig, one that has no rights."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": namespace},
+    }
+    who = f"--kubeconfig={kubeconfig}" if kubeconfig else "--as=system:serviceaccount:x:nobody"
+    path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    answer = cluster.api.run(who, "create", f"--raw={path}", "-f", "-", stdin=json.dumps(review))
+    assert answer.returncode == 0, answer.stderr
+    return _written_out(json.loads(answer.stdout)["status"]["resourceRules"])
+
+
+def _written_out(rules: list[Body]) -> set[Right]:
+    return {
+        (verb, group, resource, name)
+        for rule in rules
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", ("",))
+    }
 
 
 def test_in_single_namespaces_it_needs_no_rights_elsewhere(

@@ -113,6 +113,18 @@ def test_keys_reach_gateways_as_hashes_and_follow_their_secret(
     assert not any(key in said for key in (FIRST, SECOND, THIRD))
 
 
+def test_a_hubs_token_is_missed_by_its_secret_and_by_its_key(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    token = {"name": "chat-keys", "key": "hub"}
+    make(api_cluster, namespace, model={"source": "hf://acme/thing", "tokenSecretRef": token})
+    wait_for_reason(api_cluster, namespace, "SecretMissing")
+    put_keys(api_cluster, namespace, other="x")
+    wait_until(lambda: "with a key hub" in degraded(api_cluster, namespace)[1], seconds=90)
+    put_keys(api_cluster, namespace, hub="x")
+    wait_until(lambda: degraded(api_cluster, namespace)[0] != "SecretMissing", seconds=90)
+
+
 def test_keys_stay_in_force_while_their_secret_cannot_be_read(
     api_cluster: Cluster, kubeconfig: Path, log: Path, namespace: str
 ) -> None:

@@ -5,14 +5,18 @@
 Only for models and GPUs whose sizes quire knows; for others the engine says it when it starts.
 """
 
+import contextlib
 from dataclasses import dataclass
 
 from quire_engine.errors import CapacityError, ConfigError
-from quire_engine.profiles.capacity import count_kv_blocks
+from quire_engine.profiles.capacity import count_kv_blocks, working_bytes
 from quire_engine.profiles.gpus import GIB, Gpu, find_gpu
 from quire_engine.profiles.shapes import SHAPES, ModelShape, find_shape
 from quire_operator.resource.accelerator import Accelerator
 from quire_operator.resource.reading import InferenceService
+
+UTILIZATION = 0.9
+"""The engine's own default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,29 +41,57 @@ def _misfit(service: InferenceService, accelerator: Accelerator) -> Misfit | Non
         return Misfit(accelerator=accelerator.name, message=str(error))
     if shape is None or gpu is None or accelerator.count > 1:
         return None
-    engine = service.spec.engine
+    engine, quantization = service.spec.engine, service.spec.model.quantization
     max_model_len = service.spec.model.max_model_len or shape.max_model_len
+    kv_bytes = 4 if engine.kv_cache_dtype == "float32" else 2
+    utilization = _utilization(service)
     try:
         num_blocks = count_kv_blocks(
             gpu,
             shape,
             block_size=engine.block_size,
+            gpu_memory_utilization=utilization,
+            quantization=quantization,
+            kv_bytes_per_element=kv_bytes,
             max_num_batched_tokens=engine.max_num_batched_tokens,
             max_num_seqs=engine.max_num_seqs,
-            quantization=service.spec.model.quantization,
         )
-    except CapacityError as error:
+    except (CapacityError, ConfigError) as error:
         return Misfit(accelerator=accelerator.name, message=str(error))
     most = (num_blocks - 1) * engine.block_size
     if most >= max_model_len:
         return None
-    memory = f"{gpu.memory_bytes / GIB:.0f} GiB"
+    weights = _gib(shape.weight_bytes(quantization=quantization))
+    working = _gib(
+        working_bytes(
+            shape,
+            max_num_batched_tokens=engine.max_num_batched_tokens,
+            max_num_seqs=engine.max_num_seqs,
+        )
+    )
+    kv = _gib(max_model_len * shape.kv_bytes_per_token(kv_bytes))
+    usable = _gib(int(gpu.memory_bytes * utilization))
     return Misfit(
         accelerator=accelerator.name,
-        message=f"a request of maxModelLen {max_model_len} tokens does not fit {gpu.name} with"
-        f" {memory} beside the weights of {shape.name}: at most {most} tokens do; set"
-        f" model.maxModelLen to {most} or less, quantize the model, or take a larger GPU",
+        message=f"a request of maxModelLen {max_model_len} tokens does not fit {gpu.name} beside"
+        f" {shape.name}: it takes {kv}, weights {weights} and working memory {working}, of {usable}"
+        f" usable; at most {most} tokens fit: set model.maxModelLen to {most} or less, quantize the"
+        " model, or take a larger GPU",
     )
+
+
+def _utilization(service: InferenceService) -> float:
+    """The part of a GPU's memory that an engine uses; the engine refuses what is no number."""
+    for argument in reversed(service.spec.engine.extra_args):
+        name, _, value = argument.partition("=")
+        if name == "--gpu-memory-utilization":
+            with contextlib.suppress(ValueError):
+                return float(value)
+    return UTILIZATION
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / GIB:.1f} GiB"
 
 
 def _gpu_of(accelerator: Accelerator) -> Gpu | None:
@@ -74,12 +106,16 @@ def _gpu_of(accelerator: Accelerator) -> Gpu | None:
 
 
 def _shape_of(service: InferenceService, accelerator: Accelerator) -> ModelShape | None:
-    """The model's sizes, by the last part of its repository's name."""
     if accelerator.simulate:
         return find_shape(accelerator.simulate.model_shape)
-    repository = service.spec.model.source.removeprefix("hf://").split("@")[0]
-    name = repository.rsplit("/", 1)[-1].lower()
-    if not service.spec.model.source.startswith("hf://"):
+    return shape_of_source(service.spec.model.source)
+
+
+def shape_of_source(source: str) -> ModelShape | None:
+    """The model's sizes, by the last part of its repository's name; None if they are not known."""
+    if not source.startswith("hf://"):
         return None
+    repository = source.removeprefix("hf://").split("@")[0]
+    name = repository.rsplit("/", 1)[-1].lower()
     simple = name.removeprefix("meta-").replace("llama-3", "llama3").removesuffix("-instruct")
     return SHAPES.get(name) or SHAPES.get(simple)

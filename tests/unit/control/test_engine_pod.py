@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from quire_engine.config.engine import CacheConfig
 from quire_engine.config.fields import by_name
 from quire_engine.config.parse import parse
 from quire_operator.planner.engine_flags import engine_flags, live_config
 from quire_operator.planner.engine_pod import pod_template
+from quire_operator.planner.memory import UTILIZATION, find_misfits
 from quire_operator.resource.spec import OWNED_FLAGS
 from tests.unit.control.builders import CPU, H100, L4, SETTINGS, Cluster, external, service
 
@@ -230,6 +232,23 @@ def test_what_is_known_not_to_fit_is_not_rolled_out() -> None:
     degraded = next(one for one in cluster.service.status.conditions if one.type == "Degraded")
     assert degraded.reason == "ModelDoesNotFit"
     assert "llama3-70b does not fit l4: weights take 131.4 GiB" in degraded.message
+
+
+def test_a_request_that_does_not_fit_is_said_with_the_numbers() -> None:
+    source = {"source": "hf://meta-llama/Llama-3.1-8B-Instruct@main"}
+    l4 = {"name": "l4", "products": ["NVIDIA-L4"]}
+    (misfit,) = find_misfits(service(l4, model=source | {"maxModelLen": 131072}))
+
+    assert (
+        "a request of maxModelLen 131072 tokens does not fit l4 beside llama3.1-8b: it takes 16.0"
+        " GiB, weights 15.0 GiB and working memory"
+    ) in misfit.message
+    most = int(misfit.message.split("at most ")[1].split()[0])
+    assert find_misfits(service(l4, model=source | {"maxModelLen": most})) == []
+    assert find_misfits(service(l4, model=source | {"maxModelLen": most + 16})) != []
+    more = {"extraArgs": ["--gpu-memory-utilization=0.95"]}
+    assert find_misfits(service(l4, model=source | {"maxModelLen": most + 16}, engine=more)) == []
+    assert CacheConfig().gpu_memory_utilization == UTILIZATION
 
 
 def _object(cluster: Cluster, kind: str, name: str) -> dict[str, Any]:
