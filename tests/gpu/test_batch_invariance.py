@@ -37,6 +37,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "preempted": {"cache": CacheConfig(max_num_blocks=70)},
     "no-prefix-hits": {"cache": CacheConfig(max_num_blocks=2000, enable_prefix_caching=False)},
     "without-graphs": {},
+    "without-overlap": {"executor": ExecutorConfig(batch_invariant=True, overlap=False)},
 }
 
 
