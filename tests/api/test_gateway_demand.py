@@ -213,3 +213,32 @@ def traced(
         with RunningGateway(path, [service([fake])]) as gateway:
             wait_until(lambda: gateway.num_eligible() == 1)
             yield gateway, fake
+
+
+def test_a_line_in_the_log_has_the_documented_fields_and_nothing_that_was_said(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    flags = ("--log-requests", "--log-format", "json")
+    keys = [key("secret-key-of-a-client")]
+    documents = [service([server], api_keys=[keys[0] | {"name": "team"}])]
+    with RunningGateway(tmp_path / "r.json", documents, *flags, stderr=log) as gateway:
+        wait_until(lambda: gateway.num_eligible() == 1)
+        said = completion(prompt="a canary in the prompt", stream=True)
+        headers = bearer("secret-key-of-a-client") | {"x-request-id": "mine"}
+        assert gateway.post(COMPLETIONS, said, headers=headers).status_code == 200
+        assert gateway.post(COMPLETIONS, said).status_code == 401
+        wait_until(lambda: log.read_text().count('"request_id"') == 2)
+    lines = [json.loads(line) for line in log.read_text().splitlines() if '"request_id"' in line]
+    table = (
+        Path("docs/gateway.md").read_text().partition("| field | what |")[2].partition("\n\n")[0]
+    )
+    documented = {name for row in table.splitlines() for name in re.findall("`(.*?)`", row)}
+    for line in lines:
+        assert set(line) - {"time", "level", "process", "logger", "message"} == documented
+    served, refused = lines
+    assert (served["request_id"], served["service"]) == ("mine", "default/chat")
+    assert (served["key"], served["completion_tokens"], served["status"]) == ("team", 8, 200)
+    assert (refused["status"], refused["reason"]) == (401, "missing_api_key")
+    assert "canary" not in log.read_text()
+    assert "secret-key" not in log.read_text()

@@ -236,6 +236,23 @@ def test_without_the_api_server_all_stays_and_what_changed_is_found_afterwards(
     assert "problem" not in gateway.manage("/healthz").json()
 
 
+def test_a_gateway_that_has_not_seen_all_is_not_ready(
+    cluster: Cluster, api: FaultyApi, engines: list[RunningServer], tmp_path: Path
+) -> None:
+    cluster.api.apply(document(), engine_slice(engines[0], 1, ready=True))
+    api.refuse(lambda method, path: 503 if "endpointslices" in path else None)
+    with Routed(api.kubeconfig, tmp_path / "gateway.log") as late:
+        wait_until(lambda: "503" in late.log.read_text())
+        assert late.get("/readyz").status_code == 503
+        refused = late.ask()
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"]
+        api.be_well()
+        wait_until(late.is_ready)
+        wait_for(late, engines[0])
+        assert late.ask().status_code == 200
+
+
 def test_cut_watches_and_lost_versions_lose_nothing(
     cluster: Cluster, gateway: Routed, api: FaultyApi, engines: list[RunningServer]
 ) -> None:

@@ -13,8 +13,11 @@ from quire_engine.protocol.token_usage import (
     write_usage,
     write_usage_comment,
 )
+from quire_gateway.choosing.choose import choose
+from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.shares import TrafficShares
 from quire_gateway.serving.arrivals import Arrivals
+from tests.unit.gateway.builders import FAST, SLOW, demand, endpoint, state
 
 Counts = st.integers(0, 10**12)
 
@@ -103,3 +106,16 @@ def test_buckets_end_at_their_bounds() -> None:
     assert report.ended[0][1] == 1
     assert (report.num_retries, report.refusals, report.seconds) == (1, {"deadline": 1}, 5.0)
     assert report.cached_tokens == 4
+
+
+def test_parts_decide_between_engines_with_room_and_no_more() -> None:
+    fast, slow = endpoint(0, state(step_time=FAST)), endpoint(1, state(step_time=SLOW))
+
+    def chosen() -> Endpoint | None:
+        return choose([fast, slow], demand(), {}, now=0.0, chance=lambda: 0.0)
+
+    assert chosen() is fast
+    slow.lean.factor, fast.lean.factor = 0.25, 4.0
+    assert chosen() is slow
+    slow.hear(state(held=949, running=1, step_time=SLOW), 0.0)
+    assert chosen() is fast
