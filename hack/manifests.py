@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from hack.generated import write_or_check
+from quire_operator import rbac
 from quire_operator.planner.network_paths import system_policies
 from quire_operator.resource.crd import NAME, crd
 from quire_operator.settings import OperatorSettings
@@ -33,9 +34,17 @@ def as_yaml(body: dict[str, Any]) -> str:
     return yaml.safe_dump(without_shared_parts, sort_keys=False, width=100, allow_unicode=True)
 
 
+def rights_text() -> str:
+    """The file of the operator's account and rights, in the default namespace."""
+    settings = OperatorSettings()
+    names = (settings.operator_namespace, settings.lease, settings.root_secret)
+    return _NOTE.format("rbac.py") + "---\n".join(map(as_yaml, rbac.cluster_wide(*names)))
+
+
 FILES = {
     Path(f"manifests/crds/{NAME}.yaml"): crd_text,
     Path("manifests/network-policies.yaml"): policies_text,
+    Path("manifests/operator-rbac.yaml"): rights_text,
 }
 
 if __name__ == "__main__":

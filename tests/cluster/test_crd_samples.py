@@ -30,8 +30,11 @@ def test_each_is_taken_as_it_stands(cluster: Cluster, file: Path) -> None:
     assert "inferenceservice.serving.quire.dev/" in answer.stdout
 
 
-def test_the_network_policies_are_taken_as_they_stand(cluster: Cluster) -> None:
-    file = ROOT / "manifests/network-policies.yaml"
+@pytest.mark.parametrize("name", ["network-policies", "operator-rbac"])
+def test_what_is_made_for_an_installation_is_taken_as_it_stands(
+    cluster: Cluster, name: str
+) -> None:
+    file = ROOT / f"manifests/{name}.yaml"
     cluster.api.call("create", "namespace", "quire-system")
     try:
         answer = cluster.api.run("apply", f"--filename={file}", "--dry-run=server")
