@@ -11,6 +11,7 @@ sooner, of whether it takes requests. One that is terminating gets no new ones.
 import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -65,22 +66,53 @@ class DocumentReader:
             self._good[key] = document
 
 
-def with_places(
-    documents: Iterable[RoutingDocument], slices: Iterable[Body]
-) -> tuple[RoutingDocument, ...]:
-    """Say in each document where its engines are, and how many gateways there are."""
-    by_service: dict[Key, list[Body]] = defaultdict(list)
-    for body in slices:
-        metadata = body["metadata"]
-        service = (metadata.get("labels") or {}).get(_SLICE_SERVICE, "")
-        by_service[metadata.get("namespace", ""), service].append(body)
-    return tuple(
-        msgspec.structs.replace(
-            one,
-            engines=_engines(one, by_service.get((one.namespace, one.engines_service), ())),
-            num_gateways=_count_gateways(by_service.get((one.namespace, one.name), ())),
-        )
-        for one in documents
+class Placing:
+    """Says in documents where their engines are, and how many gateways there are.
+
+    Of a service of which nothing has changed the same object is returned: a change of one service
+    among hundreds costs no more than that.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Key, tuple[list[object], RoutingDocument]] = {}
+        """What a document was made from, by service."""
+
+    def place(
+        self, documents: Iterable[RoutingDocument], slices: Iterable[Body]
+    ) -> tuple[RoutingDocument, ...]:
+        """Return the documents with their engines.
+
+        Parameters
+        ----------
+        slices
+            Those that have not changed are the same objects as before.
+        """
+        by_service: dict[Key, list[Body]] = defaultdict(list)
+        for body in slices:
+            metadata = body["metadata"]
+            service = (metadata.get("labels") or {}).get(_SLICE_SERVICE, "")
+            by_service[metadata.get("namespace", ""), service].append(body)
+        known, self._known = self._known, {}
+        for one in documents:
+            engines = by_service.get((one.namespace, one.engines_service), [])
+            gateways = by_service.get((one.namespace, one.name), [])
+            source: list[object] = [one, *engines, None, *gateways]
+            before = known.get(one.key)
+            if before is None or not _are_same(before[0], source):
+                before = source, _place(one, engines, gateways)
+            self._known[one.key] = before
+        return tuple(document for _, document in self._known.values())
+
+
+def _are_same(some: list[object], others: list[object]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def _place(
+    document: RoutingDocument, engines: Iterable[Body], gateways: Iterable[Body]
+) -> RoutingDocument:
+    return msgspec.structs.replace(
+        document, engines=_engines(document, engines), num_gateways=_count_gateways(gateways)
     )
 
 

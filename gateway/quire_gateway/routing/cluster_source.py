@@ -16,7 +16,7 @@ from quire_gateway.routing.cluster_objects import (
     MAPS_SELECTOR,
     SLICES_SELECTOR,
     DocumentReader,
-    with_places,
+    Placing,
 )
 from quire_gateway.routing.document import RoutingDocument
 from quire_gateway.routing.reflector import Body, Key, ListCall, Reflector
@@ -47,6 +47,7 @@ class ClusterSource:
         self.documents: tuple[RoutingDocument, ...] = ()
         self._api = api
         self._reader = DocumentReader()
+        self._placing = Placing()
         self._changed = asyncio.Event()
         self._told: dict[Key, str] = {}
         core, discovery = client.CoreV1Api(api), client.DiscoveryV1Api(api)
@@ -126,7 +127,7 @@ class ClusterSource:
             maps |= one.objects
         documents = self._reader.read(maps)
         slices = chain.from_iterable(one.objects.values() for one in self._slices)
-        self.documents = with_places(documents, slices)
+        self.documents = self._placing.place(documents, slices)
         problems = self._reader.problems
         for key, problem in problems.items():
             if self._told.get(key) != problem:

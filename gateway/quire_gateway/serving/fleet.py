@@ -90,6 +90,8 @@ class Fleet:
             self._sync_engines(self.services.pop(key), ())
         for key, document in wanted.items():
             service = self.services.get(key)
+            if service is not None and service.document is document:
+                continue
             if service is None:
                 service = self.services[key] = self._make_service(document)
             else:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quire_gateway.routing.cluster_objects import DocumentReader, with_places
+from quire_gateway.routing.cluster_objects import DocumentReader, Placing
 from quire_gateway.routing.document import EnginePlace, RoutingDocument
 from tests.unit.gateway.builders import document, routing
 
@@ -43,7 +43,7 @@ def endpoint(address: str, pod: str = "", **conditions: bool) -> dict[str, Any]:
 
 def placed(*slices: dict[str, Any]) -> RoutingDocument:
     one = routing(engines_service="chat-engines", accelerators=ACCELERATORS)
-    (found,) = with_places([one], slices)
+    (found,) = Placing().place([one], slices)
     return found
 
 
@@ -125,5 +125,19 @@ def test_gateways_are_those_that_the_operator_lists() -> None:
 
 
 def test_engines_that_a_document_itself_names_are_not_believed_in_a_cluster() -> None:
-    (document_,) = with_places([routing(engines=[{"address": "10.9.9.9:80"}])], [])
+    (document_,) = Placing().place([routing(engines=[{"address": "10.9.9.9:80"}])], [])
     assert document_.engines == ()
+
+
+def test_a_service_of_which_nothing_has_changed_stays_the_same_object() -> None:
+    placing, reader = Placing(), DocumentReader()
+    maps = keyed(*(config_map(name, engines_service=f"{name}-engines") for name in ("a", "b")))
+    slices = [slice_of(endpoint("10.0.0.1"), service="a-engines")]
+    a, b = placing.place(reader.read(maps), slices)
+    assert placing.place(reader.read(maps), list(slices)) == (a, b)
+    slices.append(slice_of(endpoint("10.0.0.2"), service="b-engines"))
+    again = placing.place(reader.read(maps), slices)
+    assert again[0] is a
+    assert again[1].engines == (EnginePlace(address="10.0.0.2:8000"),)
+    (left,) = placing.place(reader.read(maps)[:1], slices)
+    assert left is a
