@@ -20,8 +20,10 @@ from quire_engine.core.engine import EngineCore
 from quire_engine.errors import EngineDeadError
 from quire_engine.execution.clocks import VirtualClock
 from quire_engine.execution.simulated import SimulatedExecutor
+from quire_engine.grammar.writing import write_grammar
 from quire_engine.protocol import metric_names as names
 from quire_engine.protocol.beams import BeamParams
+from quire_engine.protocol.grammar import Grammar, RegexGrammar
 from quire_engine.protocol.messages import (
     AddRequest,
     FinishReason,
@@ -32,6 +34,7 @@ from quire_engine.protocol.messages import (
 from quire_engine.protocol.sampling import SamplingParams
 from tests.unit.core_process.late import LateExecutor, TimedExecutor
 from tests.unit.core_process.poison import PoisonError
+from tests.unit.core_process.test_grammars import VOCABULARY
 
 CONFIG = EngineConfig(
     model=ModelConfig(max_model_len=128),
@@ -42,6 +45,7 @@ CONFIG = EngineConfig(
 )
 WIDE = replace(CONFIG, cache=CacheConfig(max_num_blocks=64))
 LETTERS = b"aeinrst "
+LETTERS_ALONE = write_grammar(RegexGrammar("[a-z]{3,30}"))
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Case:
     num_sequences: int = 1
     choices: dict[str, Any] = field(default_factory=dict)
     width: int = 0
+    grammar: Grammar | None = None
 
     def ask(self, request_id: str) -> AddRequest:
         return AddRequest(
@@ -69,6 +74,7 @@ class Case:
             priority=self.priority,
             num_sequences=self.num_sequences,
             beams=BeamParams(width=self.width) if self.width else None,
+            grammar=self.grammar,
         )
 
 
@@ -85,6 +91,7 @@ class Run:
         self.core = EngineCore(
             config, self.executor, inner.allocate_cache(), random_source=random.Random(3)
         )
+        self.core.grammars.use(VOCABULARY)
         self.answers: Answers = {}
         self.num_steps = 0
 
@@ -127,6 +134,7 @@ CASES = st.builds(
     priority=st.sampled_from(list(Priority)),
     num_sequences=st.sampled_from([1, 1, 1, 2]),
     choices=st.sampled_from([{}, {}, {}, {"num_logprobs": 1}, {"min_tokens": 2}]),
+    grammar=st.sampled_from([None, None, None, None, LETTERS_ALONE]),
 )
 
 
@@ -200,8 +208,9 @@ def test_with_both_steps_in_flight_a_request_can_go_at_once() -> None:
         Case((9, 8, 7), choices={"logit_bias": ((5, 1.0),)}),
         Case((9, 8, 7), max_tokens=1, choices={"pooling": "last"}),
         Case((9, 8, 7), width=2),
+        Case((9, 8, 7), grammar=LETTERS_ALONE),
     ],
-    ids=["scores", "penalties", "biases", "embedding", "beams"],
+    ids=["scores", "penalties", "biases", "embedding", "beams", "grammar"],
 )
 def test_a_step_whose_tokens_are_looked_at_is_taken_in_first(special: Case) -> None:
     run = Run(WIDE).serve([special])
