@@ -77,6 +77,7 @@ class FakeRequest:
         self.engine = engine
         self.head = head
         self.body = body
+        self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
 
     def headers(self) -> dict[str, str]:
@@ -125,7 +126,7 @@ class FakeEngine:
                 length = re.search(rb"content-length: (\d+)", head)
                 body = await reader.readexactly(int(length[1])) if length else b""
                 request = FakeRequest(self, head, body)
-                request.writer = writer
+                request.reader, request.writer = reader, writer
                 self.requests.append(request)
                 await self._answer(request)
                 if writer.is_closing():
