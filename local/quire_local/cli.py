@@ -22,6 +22,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("quire_local.serve", "serve a model through the OpenAI API"),
+    "up": Command("quire_local.up.command", "run InferenceServices on this machine"),
     "complete": Command("quire_local.complete", "answer one prompt and print the answer"),
     "profile": Command("quire_local.profile", "measure step times, for simulations of this engine"),
     "profiles": Command("quire_local.profiles", "list the GPUs and models that can be simulated"),

@@ -1,17 +1,15 @@
-"""`make run`: serves a model, asks it one question to show that it answers, and goes on serving."""
+"""`make run`: `quire up` with a small model, which is asked a question to show that it answers."""
 
 import json
-import os
 import sys
 from collections.abc import Sequence
+from importlib.resources import as_file, files
+from pathlib import Path
 
 from quire_engine.__main__ import report_errors
-from quire_engine.config.flags import FlagParser, add_setting_flags, config_from
-from quire_engine.config.values import split
 from quire_local.asking import AnswerError, Question, served_model, stream_answer
-from quire_local.beside import serve_beside, with_free_port
+from quire_local.up.command import parser, up
 
-_DESCRIPTION = "Serve a model, ask it one question, and go on serving until SIGTERM or Ctrl-C."
 _QUESTION = Question(
     text="What is the capital of France?", max_tokens=64, temperature=0.0, is_raw=False
 )
@@ -19,25 +17,23 @@ _QUESTION = Question(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until told to stop; the exit status is returned."""
-    return report_errors(lambda: _try_out(sys.argv[1:] if argv is None else argv))
+    arguments = sys.argv[1:] if argv is None else argv
+    with as_file(files("quire_local.up").joinpath("smollm2.yaml")) as file:
+        return report_errors(lambda: _try_out(arguments, file))
 
 
-def _try_out(argv: Sequence[str]) -> int:
-    parser = FlagParser(prog="python -m quire_local.try_out", description=_DESCRIPTION)
-    add_setting_flags(parser)
-    config = with_free_port(config_from(parser.parse_known(argv), os.environ))
-    key = next(iter(split(config.access.api_key)), None)
-    status, _ = serve_beside(config, lambda url: _show(url, key))
-    return status
+def _try_out(argv: Sequence[str], file: Path) -> int:
+    flags = parser(prog="python -m quire_local.try_out", default_file=str(file))
+    return up(flags.parse_args(argv), _show)
 
 
-def _show(url: str, api_key: str | None = None) -> None:
+def _show(url: str) -> None:
     """Print question and answer, and how to ask more; a failure is told, and serving goes on."""
     print(f"\n> {_QUESTION.text}")
     try:
-        for piece in stream_answer(url, _QUESTION, api_key):
+        for piece in stream_answer(url, _QUESTION):
             print(piece, end="", flush=True)
-        print(_invitation(url, served_model(url, api_key)), flush=True)
+        print(_invitation(url, served_model(url)), flush=True)
     except AnswerError as error:
         print(f"quire: error: {error}", file=sys.stderr)
 

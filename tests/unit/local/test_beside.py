@@ -1,7 +1,5 @@
 """Commands that serve and ask in one process, with a stand-in for the server."""
 
-import os
-import signal
 import socket
 from dataclasses import replace
 
@@ -10,7 +8,7 @@ import pytest
 from quire_engine.config import EngineConfig
 from quire_engine.errors import ConfigError
 from quire_engine.server import run
-from quire_local import complete, try_out
+from quire_local import complete
 from quire_local.beside import serve_beside, url_of, with_free_port
 from tests.unit.local.stand_in import StandIn
 
@@ -49,23 +47,6 @@ def test_complete_that_is_interrupted_while_loading_is_status_130(
     server.num_not_ready = 1_000_000
     server.interrupted.set()
     assert complete.main(["--input", "Capital?"]) == 130
-
-
-def test_try_out_asks_and_goes_on_serving(
-    server: StandIn, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    show = try_out._show
-
-    def show_and_interrupt(url: str, api_key: str | None) -> None:
-        show(url, api_key)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(try_out, "_show", show_and_interrupt)
-    assert try_out.main(["--port", "0"]) == 0
-    shown = capsys.readouterr().out
-    assert "> What is the capital of France?\nParis." in shown
-    assert "until Ctrl-C" in shown
-    assert '"model": "demo"' in shown
 
 
 def test_an_error_of_the_server_is_the_commands_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,291 @@
+"""The loop: observe, plan, make it so, say it.
+
+Level-triggered like the operator: whatever happens only wakes the loop, which looks at everything
+anew. Nothing here decides how many replicas there are: that is the planner's, from the resource.
+"""
+
+import asyncio
+import base64
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from msgspec import structs
+
+from quire_engine.protocol.internal_token import internal_token
+from quire_engine.protocol.messages import Thresholds
+from quire_local.up.deployment import Member, next_step, observe, surge_and_gap
+from quire_local.up.engine import Engine, Tools, hash_of
+from quire_local.up.engine_command import EngineCommand, Surroundings, command_of
+from quire_local.up.folder import write_private
+from quire_local.up.gateway import EngineSeen, FleetSeen, GatewayProcess
+from quire_local.up.inventory import Inventory
+from quire_local.up.outlook import why_hopeless
+from quire_local.up.resource_file import Key, Resources
+from quire_local.up.secrets import hub_token, see_secrets
+from quire_operator.planner.documents import LIVE_KEY, ROUTING_KEY, TOKENS_KEY
+from quire_operator.planner.engine_flags import thresholds
+from quire_operator.planner.events import Event
+from quire_operator.planner.names import ACCELERATOR_LABEL, live_config_name, routing_name
+from quire_operator.planner.observed import Observed, engine_from
+from quire_operator.planner.plan import Plan, plan
+from quire_operator.planner.settings import PlannerSettings
+from quire_operator.resource.reading import InferenceService
+from quire_operator.resource.status import InferenceServiceStatus
+
+Body = Mapping[str, Any]
+
+FRESH_SECONDS = 10.0
+"""An engine that was silent for so long is as if it had said nothing."""
+_SETTINGS = PlannerSettings(engine_image="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What a run was started with."""
+
+    folder: Path
+    inventory: Inventory
+    claims: Mapping[str, Path]
+    root_secret: bytes
+
+
+class Control:
+    """Makes services what they should be; belongs to one event loop."""
+
+    def __init__(self, given: Given, gateway: GatewayProcess, tools: Tools) -> None:
+        self._given = given
+        self._gateway = gateway
+        self._tools = tools
+        self._resources = Resources(services={}, secrets={}, bodies={})
+        self._generations: dict[Key, int] = {}
+        self._deployments: dict[Key, dict[str, Body]] = {}
+        """By service and accelerator, as planned last."""
+        self._routing: dict[Key, dict[str, Any]] = {}
+        self._config_maps: dict[Key, dict[str, Mapping[str, str]]] = {}
+        self._number = 0
+        self.engines: list[Engine] = []
+        self.statuses: dict[Key, InferenceServiceStatus] = {}
+        self.seen: dict[str, EngineSeen] = {}
+        """What the gateway tells of engines, by address."""
+        self.fleet = FleetSeen()
+
+    @property
+    def services(self) -> Mapping[Key, InferenceService]:
+        """Those that are asked for."""
+        return self._resources.services
+
+    def engines_of(self, service: Key) -> list[Engine]:
+        """Its engines, those that are ending too."""
+        return [one for one in self.engines if one.service == service]
+
+    def why_hopeless(self, service: Key) -> str | None:
+        """Why a service that was never ready will not be; None while it may."""
+        engines = self.engines_of(service)
+        status = self.statuses[service]
+        return why_hopeless(self.services[service], status, engines, self._given.inventory)
+
+    def use(self, resources: Resources) -> None:
+        """Make these from now on."""
+        for key, service in resources.services.items():
+            old = self._resources.services.get(key)
+            if old is None or old.spec != service.spec:
+                self._generations[key] = self._generations.get(key, 0) + 1
+        self._resources = resources
+        for key in self.statuses.keys() - resources.services.keys():
+            for several in (self.statuses, self._deployments, self._routing, self._config_maps):
+                several.pop(key, None)
+            for engine in self.engines_of(key):
+                engine.end()
+
+    def look(self) -> list[tuple[Key, Event]]:
+        """One look at everything; what it changes wakes the loop for the next."""
+        self.engines = [one for one in self.engines if not one.is_gone]
+        events: list[tuple[Key, Event]] = []
+        for key, service in self.services.items():
+            made = self._plan(service)
+            self.statuses[key] = structs.replace(
+                made.status, url=f"{self._gateway.url}/v1" if self._gateway.url else ""
+            )
+            self._apply(service, made)
+            events += [(key, event) for event in made.events]
+        self._place()
+        self._gateway.tell([self._routed(key) for key in self._routing])
+        return events
+
+    async def listen(self) -> None:
+        """Hear from the gateway what engines say, and tell engines limits that were moved."""
+        fleet = await self._gateway.ask()
+        if fleet is None:
+            return
+        self.fleet = fleet
+        self.seen = {one.address: one for service in fleet.services for one in service.engines}
+        for engine in self.engines:
+            state = self.fresh(engine)
+            service = self.services.get(engine.service)
+            if state is None or service is None or state.state is None or not engine.is_ready:
+                continue
+            limits = thresholds(service)
+            if state.state.thresholds not in (None, limits):
+                await self._tell_limits(engine, limits)
+
+    async def stop(self) -> None:
+        """End all engines; no request is there any more."""
+        await asyncio.gather(*(engine.stop() for engine in self.engines))
+
+    def token_of(self, engine: Engine) -> str:
+        """What an engine knows its gateway and operator by."""
+        return internal_token(self._given.root_secret, *engine.service, _SETTINGS.token_epoch)
+
+    def _plan(self, service: InferenceService) -> Plan:
+        return plan(self._observe(service), _SETTINGS, datetime.now(UTC))
+
+    def _observe(self, service: InferenceService) -> Observed:
+        engines = self.engines_of(service.key)
+        known = structs.replace(
+            service,
+            uid="/".join(service.key),
+            generation=self._generations[service.key],
+            status=self.statuses.get(service.key, service.status),
+        )
+        states = {one.name: self.fresh(one) for one in engines}
+        return Observed(
+            service=known,
+            deployments={
+                name: observe(body, self._members(service.key, name, body))
+                for name, body in self._deployments.get(service.key, {}).items()
+            },
+            pods=tuple(one.observed() for one in engines),
+            nodes=self._given.inventory.nodes(),
+            engines={
+                name: engine_from(seen.state)
+                for name, seen in states.items()
+                if seen and seen.state
+            },
+            secrets=see_secrets(service, self._resources.secrets),
+            root_secret=self._given.root_secret,
+        )
+
+    def fresh(self, engine: Engine) -> EngineSeen | None:
+        """What is heard of an engine, if that was lately."""
+        seen = self.seen.get(engine.address)
+        is_heard = seen is not None and seen.silent_seconds < FRESH_SECONDS
+        return seen if is_heard and engine.is_ready else None
+
+    def _members(self, service: Key, accelerator: str, body: Body) -> list[Member]:
+        newest = hash_of(body["spec"]["template"])
+        return [
+            Member(
+                name=one.name,
+                is_current=one.template_hash == newest,
+                is_ready=one.is_ready,
+                number=one.number,
+            )
+            for one in self.engines_of(service)
+            if one.accelerator == accelerator and not one.is_ending
+        ]
+
+    def _apply(self, service: InferenceService, made: Plan) -> None:
+        folder = self._folder(service.key)
+        wanted: dict[str, Body] = {}
+        maps = self._config_maps.setdefault(service.key, {})
+        for body in made.objects:
+            kind, name = body["kind"], body["metadata"]["name"]
+            if kind == "Deployment":
+                wanted[body["metadata"]["labels"][ACCELERATOR_LABEL]] = body
+            elif kind == "ConfigMap":
+                maps[name] = body["data"]
+            elif kind == "Secret":
+                write_private(folder / "tokens", base64.b64decode(body["data"][TOKENS_KEY]))
+        write_private(folder / "live.json", maps[live_config_name(service.name)][LIVE_KEY])
+        routing = maps[routing_name(service.name)][ROUTING_KEY]
+        self._routing[service.key] = msgspec.json.decode(routing)
+        write_private(folder / "hub-token", hub_token(service, self._resources.secrets))
+        for engine in self.engines_of(service.key):
+            if engine.accelerator not in wanted:
+                engine.end()
+        self._deployments[service.key] = wanted
+        for accelerator, deployment in wanted.items():
+            self._scale(service.key, accelerator, deployment)
+
+    def _scale(self, service: Key, accelerator: str, body: Body) -> None:
+        members = self._members(service, accelerator, body)
+        surge, gap = surge_and_gap(body)
+        step = next_step(body["spec"]["replicas"], members, surge=surge, gap=gap)
+        for engine in self.engines_of(service):
+            if engine.name in step.leaving:
+                engine.end()
+        for _ in range(step.num_new):
+            self._number += 1
+            made = Engine(
+                service=service,
+                accelerator=accelerator,
+                template=dict(body["spec"]["template"]),
+                number=self._number,
+                name=f"{service[1]}-{accelerator}-{self._number}",
+                tools=self._tools,
+                make_command=self._command,
+            )
+            self.engines.append(made)
+            self._tools.on_change()
+
+    def _place(self) -> None:
+        """Give nodes to engines that have none, those of the most important services first."""
+        waiting = [one for one in self.engines if one.node is None and not one.is_ending]
+        for engine in sorted(waiting, key=self._importance):
+            if not engine.claim.count:
+                engine.place("")
+                continue
+            node = self._given.inventory.find(engine.claim, self._taken())
+            why = "" if node else self._given.inventory.explain(engine.claim)
+            engine.place(node, why)
+            if engine.unplaced_why:
+                continue
+            self._tools.on_change()
+
+    def _taken(self) -> Iterator[tuple[str, int]]:
+        for engine in self.engines:
+            if engine.node and not engine.is_gone:
+                yield engine.node, engine.claim.count
+
+    def _importance(self, engine: Engine) -> tuple[int, int]:
+        service = self.services.get(engine.service)
+        return (-service.spec.priority if service else 0), engine.number
+
+    def _command(self, engine: Engine, port: int) -> EngineCommand:
+        folder = self._folder(engine.service)
+        around = Surroundings(
+            live_config=folder / "live.json",
+            internal_tokens=folder / "tokens",
+            hub_token=folder / "hub-token",
+            claims=self._given.claims,
+            secrets=self._resources.secrets,
+            config_maps=self._config_maps[engine.service],
+            namespace=engine.service[0],
+        )
+        return command_of(engine.template, around, node=engine.node or "", port=port)
+
+    def _folder(self, service: Key) -> Path:
+        folder = self._given.folder.joinpath("services", *service)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _routed(self, key: Key) -> dict[str, Any]:
+        """A service's routing document with its engines: without a cluster there are no slices."""
+        ready = [one for one in self.engines_of(key) if one.is_ready and not one.is_ending]
+        places = [{"address": one.address, "accelerator": one.accelerator} for one in ready]
+        return self._routing[key] | {"engines": places}
+
+    async def _tell_limits(self, engine: Engine, limits: Thresholds) -> None:
+        headers = {"authorization": f"Bearer {self.token_of(engine)}"}
+        with suppress(httpx.HTTPError):  # it is told again as long as it keeps others
+            await self._tools.http.put(
+                f"http://{engine.address}/thresholds",
+                content=msgspec.json.encode(limits),
+                headers=headers | {"content-type": "application/json"},
+            )
