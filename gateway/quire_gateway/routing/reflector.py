@@ -28,6 +28,8 @@ _GRACE_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 15.0
 _GONE = 410
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
+"""What comes of an answer that is not what an API server says."""
 
 _log = logging.getLogger(__name__)
 
@@ -92,8 +94,8 @@ class Reflector:
                     await self._list()
                 await self._watch(self._version or "")
                 pause = _FIRST_PAUSE_SECONDS
-            except (_RefusedError, aiohttp.ClientError, OSError, ValueError, KeyError) as error:
-                if isinstance(error, _RefusedError | ValueError | KeyError):
+            except (_RefusedError, aiohttp.ClientError, OSError, *_UNREADABLE) as error:
+                if isinstance(error, (_RefusedError, *_UNREADABLE)):
                     self._version = None
                 if isinstance(error, _RefusedError) and error.status == _GONE:
                     pause = _FIRST_PAUSE_SECONDS
