@@ -46,7 +46,7 @@ def namespace(api_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[
     name = request.node.name.replace("_", "-")[:40].strip("-")
     api_cluster.api.call("create", "namespace", name)
     yield name
-    api_cluster.api.call("delete", "namespace", name, "--timeout=120s")
+    api_cluster.api.call("delete", "namespace", name, "--wait=false")
 
 
 def put_keys(cluster: Cluster, namespace: str, **entries: str) -> None:

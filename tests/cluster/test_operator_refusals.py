@@ -21,9 +21,12 @@ def kubeconfig(api_cluster: Cluster) -> Iterator[Path]:
     uninstall(api_cluster)
 
 
-@pytest.fixture
-def operator(kubeconfig: Path, tmp_path: Path) -> Iterator[RunningOperator]:
-    with RunningOperator(kubeconfig, tmp_path / "operator.log", "--lease-seconds=3") as one:
+@pytest.fixture(scope="module")
+def operator(
+    kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningOperator]:
+    log = tmp_path_factory.mktemp("refusals") / "operator.log"
+    with RunningOperator(kubeconfig, log, "--lease-seconds=3") as one:
         yield one
 
 
@@ -33,7 +36,7 @@ def namespace(api_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[
     name = request.node.name.replace("_", "-")[:40].strip("-")
     api_cluster.api.call("create", "namespace", name)
     yield name
-    api_cluster.api.call("delete", "namespace", name, "--timeout=120s")
+    api_cluster.api.call("delete", "namespace", name, "--wait=false")
 
 
 def quota(namespace: str, **hard: str) -> Body:
