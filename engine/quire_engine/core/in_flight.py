@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from quire_engine.core.isolation import StepOutcome, isolate, judge, run_isolated
 from quire_engine.errors import EngineDeadError
 from quire_engine.execution.base import AheadExecutor, Executor
+from quire_engine.scheduler.lookahead import needs_tokens
 from quire_engine.scheduler.plan import Plan
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class _Flight:
     """None while it is computed."""
     error: Exception | None = None
     """Why it was not taken at all."""
+    ended: EndedStep | None = None
 
 
 class StepsInFlight:
@@ -81,9 +83,10 @@ class StepsInFlight:
     @property
     def computing(self) -> Plan | None:
         """The step beside which another may be begun, if there is one."""
-        if len(self._flights) != 1 or self._flights[0].outcome or self._flights[0].error:
+        if len(self._flights) != 1:
             return None
-        return self._flights[0].plan
+        (flight,) = self._flights
+        return None if flight.outcome or flight.error else flight.plan
 
     def begin(self, plan: Plan, planned_at: float) -> None:
         """Give the executor a step; without overlap it is computed here and now.
@@ -93,6 +96,9 @@ class StepsInFlight:
         EngineDeadError
             Nothing can be computed any more.
         """
+        if self._flights and needs_tokens(plan):
+            # the executor waits for what it is given now: the step before must not seem that long
+            self._complete(self._flights[0], has_next=True)
         flight = _Flight(plan, planned_at, self._clock())
         if self._ahead is None or not self.overlaps:
             flight.outcome = run_isolated(self._executor, plan.batch)
@@ -112,10 +118,21 @@ class StepsInFlight:
             Nothing can be computed any more.
         """
         flight = self._flights.popleft()
-        outcome = flight.outcome or self._find_outcome(flight)
+        has_next = any(behind.error is None for behind in self._flights)
+        return flight.ended or self._complete(flight, has_next=has_next)
+
+    def _complete(self, flight: _Flight, *, has_next: bool) -> EndedStep:
+        """Wait for a step whose end nobody has noted yet.
+
+        Parameters
+        ----------
+        has_next
+            Whether another is planned, and not known to have failed.
+        """
+        outcome = flight.outcome or self._find_outcome(flight, has_next=has_next)
         collected_at = self._clock()
         ended_at = self._step_clock() if self._step_clock else None
-        ended = EndedStep(
+        ended = flight.ended = EndedStep(
             flight.plan,
             outcome,
             collected_at - max(flight.begun_at, self._collected_at),
@@ -127,13 +144,13 @@ class StepsInFlight:
             self._ended_at = ended_at
         return ended
 
-    def _find_outcome(self, flight: _Flight) -> StepOutcome:
+    def _find_outcome(self, flight: _Flight, *, has_next: bool) -> StepOutcome:
         error, batch = flight.error, flight.plan.batch
         if error is None and self._ahead is not None:
             try:
                 return judge(batch, self._ahead.collect())
             except Exception as failure:
-                if any(behind.error is None for behind in self._flights):
+                if has_next:
                     _log.exception("a step failed, and the one behind it with it")
                     raise EngineDeadError("the executor lost two steps") from failure
                 error = failure

@@ -56,18 +56,26 @@ class LateExecutor(AheadExecutor):
 
 
 class TimedExecutor(LateExecutor):
-    """Takes a second of a virtual clock for each step, one after the other."""
+    """Takes a second of a virtual clock for each step, one after the other.
+
+    A step with a row of `special` is over when it has been taken, as those are whose rules look at
+    tokens.
+    """
 
     def __init__(self, inner: Executor, clock: VirtualClock) -> None:
         super().__init__(inner)
         self._clock = clock
         self._done_at: deque[float] = deque()
         self._latest = 0.0
+        self.special: set[int] = set()
 
     def submit(self, batch: Batch) -> None:
         super().submit(batch)
         self._latest = max(self._latest, self._clock.now()) + 1.0
         self._done_at.append(self._latest)
+        self.special |= {s.row for s in batch.started if s.sampling.needs_host}
+        if not self.special.isdisjoint(batch.chunks.rows):
+            self._clock.sleep_until(self._latest)
 
     def collect(self) -> StepResult:
         self._clock.sleep_until(self._done_at.popleft())

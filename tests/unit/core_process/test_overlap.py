@@ -1,6 +1,7 @@
 """Steps that overlap: the same tokens, exact accounts, and at most one token computed in vain."""
 
 import random
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from quire_engine.execution.simulated import SimulatedExecutor
 from quire_engine.grammar.writing import write_grammar
 from quire_engine.protocol import metric_names as names
 from quire_engine.protocol.beams import BeamParams
+from quire_engine.protocol.buckets import STEP_SECONDS
 from quire_engine.protocol.grammar import Grammar, RegexGrammar
 from quire_engine.protocol.messages import (
     AddRequest,
@@ -268,12 +270,18 @@ def test_step_seconds_are_counted_once() -> None:
     executor = TimedExecutor(inner, clock)
     core = EngineCore(WIDE, executor, inner.allocate_cache(), clock=clock.now, step_clock=clock.now)
     core.add(Case(some_prompt(20, 1), max_tokens=40).ask("a"), 0.0)
+    scored = Case(some_prompt(20, 2), max_tokens=5, choices={"num_logprobs": 1})
     while core.has_work():
         core.step(clock.now())
+        if clock.now() == 20.0:
+            core.add(scored.ask("scored"), clock.now())
     assert clock.now() == 40.0
+    assert executor.num_ahead > 30
     histograms = core.stats().histograms
     seconds = [histograms[names.keyed(names.STEP_SECONDS, kind)] for kind in StepKind]
     assert sum(counts.sum for counts in seconds) == 40.0
+    one_second = bisect_left(STEP_SECONDS, 1.0)
+    assert sum(counts.counts[one_second] for counts in seconds) == 40
     model = core.profile().step_time
     assert model is not None
     assert model.predict(1, 40) == pytest.approx(1.0, rel=0.05)
