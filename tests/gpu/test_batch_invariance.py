@@ -29,7 +29,7 @@ VOCAB = 5003
 CONFIG = EngineConfig(
     cache=CacheConfig(max_num_blocks=2000),
     scheduler=SchedulerConfig(max_num_seqs=40, max_num_batched_tokens=2048),
-    executor=ExecutorConfig(batch_invariant=True),
+    executor=ExecutorConfig(batch_invariant=True, overlap=True),
 )
 WAYS: dict[str, dict[str, Any]] = {
     "one-at-a-time": {"scheduler": SchedulerConfig(max_num_seqs=1)},

@@ -39,7 +39,7 @@ CONFIG = EngineConfig(
     cache=CacheConfig(max_num_blocks=NUM_BLOCKS),
     scheduler=SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=48),
     admission=AdmissionConfig(admission_ceiling=1.0, background_ceiling=1.0),
-    executor=ExecutorConfig(device="cpu", num_threads=1),
+    executor=ExecutorConfig(device="cpu", num_threads=1, overlap=True),
 )
 FIRST_CULPRIT = 190
 """Prompts that begin with this token or a later one are culprits; nobody else's do."""

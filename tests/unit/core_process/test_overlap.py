@@ -43,7 +43,9 @@ CONFIG = EngineConfig(
     cache=CacheConfig(max_num_blocks=14),
     scheduler=SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=48),
     admission=AdmissionConfig(admission_ceiling=1.0, background_ceiling=1.0),
-    executor=ExecutorConfig(simulate="h100", model_shape="llama3-8b", simulated_step_seconds=0),
+    executor=ExecutorConfig(
+        simulate="h100", model_shape="llama3-8b", simulated_step_seconds=0, overlap=True
+    ),
 )
 WIDE = replace(CONFIG, cache=CacheConfig(max_num_blocks=64))
 LETTERS = b"aeinrst "
