@@ -38,11 +38,11 @@ Body = dict[str, Any]
 class Routed(RunningGateway):
     """A gateway that follows a cluster."""
 
-    def __init__(self, kubeconfig: Path, log: Path) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, *flags: str) -> None:
         self.log = log
-        flags = ("--kubernetes", "--management-port", "0", "--log-format", "text")
+        always = ("--kubernetes", "--management-port", "0", "--log-format", "text")
         RunningServer.__init__(
-            self, *flags, program=GATEWAY, env={"KUBECONFIG": str(kubeconfig)}, stderr=log
+            self, *always, *flags, program=GATEWAY, env={"KUBECONFIG": str(kubeconfig)}, stderr=log
         )
 
     def metric(self, name: str) -> str:
@@ -241,7 +241,7 @@ def test_a_gateway_that_has_not_seen_all_is_not_ready(
 ) -> None:
     cluster.api.apply(document(), engine_slice(engines[0], 1, ready=True))
     api.refuse(lambda method, path: 503 if "endpointslices" in path else None)
-    with Routed(api.kubeconfig, tmp_path / "gateway.log") as late:
+    with Routed(api.kubeconfig, tmp_path / "gateway.log", "--namespaces", PLACE) as late:
         wait_until(lambda: "503" in late.log.read_text())
         assert late.get("/readyz").status_code == 503
         refused = late.ask()
