@@ -87,7 +87,7 @@ test: sync-dev ## Run the tests that need no GPU; says what this machine cannot 
 
 .PHONY: test-nodes
 test-nodes: sync-dev ## Run the tests on real Kubernetes nodes (Linux, root; minutes)
-	@$(BIN)/python -m pytest -m nodes tests/nodes $(ARGS)
+	@$(BIN)/python -m pytest -v -m nodes tests/nodes $(ARGS)
 
 .PHONY: test-gpu
 test-gpu: sync-dev ## Run the tests that need a CUDA device

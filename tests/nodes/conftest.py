@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
+from hack.cluster.binaries import announce
 from hack.cluster.cluster import Cluster
 from hack.cluster.config import Size
 from hack.cluster.quire_images import engine_archive, gateway_archive, operator_archive
@@ -27,6 +28,7 @@ def bare_cluster(cluster_programs: None, pytestconfig: pytest.Config) -> Iterato
     """Nodes with our images, and nothing of quire that runs."""
     with _shown(pytestconfig):
         engine, others = engine_archive(), [operator_archive(), gateway_archive()]
+        announce(f"starting {NUM_NODES} nodes, and loading images into them")
     with temporary_cluster(f"test-nodes-{os.getpid()}", Size.NODES, NUM_NODES) as cluster:
         load(cluster, others, everywhere=engine)
         yield cluster
