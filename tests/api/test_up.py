@@ -118,6 +118,29 @@ def test_nothing_is_left(tmp_path: Path, number: signal.Signals) -> None:
             assert not folders[0].exists()
 
 
+@pytest.mark.parametrize("is_hurried", [False, True])
+def test_ctrl_c_lets_answers_end_and_a_second_one_does_not(
+    tmp_path: Path, is_hurried: bool
+) -> None:
+    slow = {"drainSeconds": 60, "extraArgs": ["--simulated-step-seconds=0.05"]}
+    body = {"model": "chat", "prompt": "Hello", "stream": True, "ignore_eos": True}
+    length = {"max_tokens": 3000 if is_hurried else 40}
+    with RunningUp(tmp_path, resource(engine=slow)) as up:
+        up.wait_until_ready()
+        url = f"{up.url}/v1/completions"
+        with httpx.stream("POST", url, json=body | length, timeout=60) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            up.process.send_signal(signal.SIGINT)
+            up.wait_for("Ctrl-C again does not wait for answers")
+            if is_hurried:
+                up.process.send_signal(signal.SIGINT)
+            rest = "".join(lines)
+        assert ("error" in rest) is is_hurried
+        assert "[DONE]" in rest or is_hurried
+        assert up.process.wait(timeout=60) == 0
+
+
 def test_too_few_gpus_are_a_condition_that_says_what_to_do(tmp_path: Path) -> None:
     wanted = resource(model=KNOWN, accelerators=[L4], scaling={"minReplicas": 2})
     with RunningUp(tmp_path, wanted, flags=("--simulate", "l4=1")) as up:
