@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from hack.cluster.cluster import Cluster
+from hack.cluster.config import Size
+from hack.cluster.errors import ClusterError
 from hack.cluster.gpu_nodes import MODELS
 from tests.api.servers import wait_until
 from tests.cluster.conftest import NUM_KWOK_NODES
@@ -38,6 +42,12 @@ def test_all_nodes_are_ready_and_have_gpus(kwok_cluster: Cluster) -> None:
     assert {node["status"]["allocatable"]["nvidia.com/gpu"] for node in nodes} == {"2"}
     products = {node["metadata"]["labels"]["nvidia.com/gpu.product"] for node in nodes}
     assert products == {model.product for model in MODELS}
+
+
+def test_a_cluster_never_gets_fewer_nodes(kwok_cluster: Cluster) -> None:
+    with pytest.raises(ClusterError, match=r"with 20 nodes: it can only get more\. make cluster-"):
+        kwok_cluster.up(Size.KWOK, NUM_KWOK_NODES - 1)
+    assert len(kwok_cluster.api.ready_nodes()) == NUM_KWOK_NODES
 
 
 def test_pods_that_tolerate_them_run_there(kwok_cluster: Cluster) -> None:
