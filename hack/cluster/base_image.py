@@ -23,6 +23,7 @@ SUITE = "bookworm"
 PYTHON_VERSION = (3, 11)
 """Of that Debian, and so of all images."""
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
+_NUM_KEPT = 2
 _CERTIFICATES = Path("/etc/ssl/certs")
 
 
@@ -71,7 +72,8 @@ class Builder:
             )
         given = [f"--build-arg={key}={value}" for key, value in (arguments or {}).items()]
         digest = _digest(context, dockerfile, f"{name} {self.base_name} {given}")
-        archive = self.folder / f"{name.rpartition('/')[2].replace(':', '-')}-{digest}.tar"
+        stem = name.rpartition("/")[2].replace(":", "-")
+        archive = self.folder / f"{stem}-{digest}.tar"
         with only_one(self.folder / "images.lock"):
             if archive.exists():
                 return archive
@@ -94,6 +96,7 @@ class Builder:
             partial.unlink(missing_ok=True)
             self._buildah("push", name, f"docker-archive:{partial}:{name}")
             partial.rename(archive)
+            remove_older(self.folder, stem)
         return archive
 
     def _provide_base(self) -> None:
@@ -130,6 +133,16 @@ class Builder:
 def default_builder() -> Builder:
     """The one whose images are in the cache."""
     return Builder(cluster_folder("images"))
+
+
+def remove_older(folder: Path, stem: str) -> None:
+    """Remove an image's archives but the newest: half a gigabyte for each change of the source.
+
+    Not the one before it: another process may be about to load that.
+    """
+    archives = sorted(folder.glob(f"{stem}-*.tar"), key=lambda path: path.stat().st_mtime_ns)
+    for old in archives[:-_NUM_KEPT]:
+        old.unlink(missing_ok=True)
 
 
 def _digest(context: Path, dockerfile: Path, name: str) -> str:

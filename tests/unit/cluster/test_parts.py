@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hack.cluster import requirements
+from hack.cluster.base_image import remove_older
 from hack.cluster.catalogue import PROJECT
 from hack.cluster.config import Size, make_command
 from hack.cluster.images import write_image
@@ -53,6 +54,19 @@ def test_an_image_of_other_files_is_another_archive(cache: Path) -> None:
     first = write_image("localhost/one:1", {"one": b"1"}, ["/one"])
     assert write_image("localhost/one:1", {"one": b"1"}, ["/one"]) == first
     assert write_image("localhost/one:1", {"one": b"2"}, ["/one"]) != first
+
+
+def test_of_an_images_archives_the_newest_two_are_kept(tmp_path: Path) -> None:
+    for age, name in enumerate(("engine-3", "engine-2", "engine-1", "operator-1")):
+        path = tmp_path / f"{name}.tar"
+        path.touch()
+        os.utime(path, (1000 - age, 1000 - age))
+    remove_older(tmp_path, "engine")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "engine-3.tar",
+        "engine-2.tar",
+        "operator-1.tar",
+    }
 
 
 def test_the_door_carries_both_ways_and_tells_each_end_of_the_others(
