@@ -11,6 +11,8 @@ those that came in a second are shown, too, but are the load's limit where one c
 much load as the router takes. Latency is that of short answers at 200 a second, less what the
 engine alone takes in the same run. Lag is how much later than even a stream's chunks come.
 
+`--compiled` measures the gateway that `python -m hack.compile_gateway FOLDER` made, too.
+
 vllm-router runs with the policy that it has by default, cache_aware, which reads prompts as the
 gateway does, and with round_robin, which does not.
 """
@@ -21,6 +23,7 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -29,21 +32,22 @@ from typing import Any
 import uvloop
 
 from benchmarks.gateway_load import (
+    answers,
     connect,
     latency,
     seconds_until_freed,
     short,
     stopped_readers,
     streams,
-    until_it_answers,
 )
 from benchmarks.gateway_parts import decision_us, prefix_index
-from benchmarks.gateway_routers import PEERS, Command, gateway, program, vllm_router
+from benchmarks.gateway_routers import PEERS, Command, free_port, gateway, program, vllm_router
 from quire_engine.server.listener import raise_open_files
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _RESULT = Path(__file__).parent / "results" / "gateway.json"
 _NUM_STOPPED = 20
+_COMPILED = "quire compiled"
 _ONE_THREAD = {"TOKIO_WORKER_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 Figures = dict[str, Any]
 
@@ -100,40 +104,66 @@ async def num_streams_at(engine: int) -> int:
     return int(client.body().rstrip(b"}"))
 
 
-async def run_router(command: Command, engine: int, options: argparse.Namespace) -> Figures:
+async def start(
+    name: str, command: Command, engine: int, options: argparse.Namespace, stack: AsyncExitStack
+) -> tuple[int, int] | None:
+    """Start a router; returns its process and its port, or None if it answers nothing."""
     core = max(os.sched_getaffinity(0)) if options.has_cores else None
-    port = engine + 10
-    with tempfile.TemporaryDirectory() as folder:
-        words = command(engine, port, Path(folder))
-        with program(*words, core=core, env=_ONE_THREAD) as router:
-            await until_it_answers(port)
-            return await measure(router.pid, port, engine, options)
+    port, env = free_port(), dict(_ONE_THREAD)
+    if name == _COMPILED:
+        env["PYTHONPATH"] = os.pathsep.join((str(options.compiled), *sys.path[1:]))
+    words = command(engine, port, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+    router = stack.enter_context(program(*words, core=core, env=env))
+    if await answers(port):
+        return router.pid, port
+    print(f"{name} answers nothing: left out", file=sys.stderr)
+    return None
+
+
+def join(rounds: list[Figures]) -> Figures:
+    """The median of each figure; of memory and of what is missing, the largest."""
+    return {
+        name: max(values) if name.startswith(("kb_", "num_")) else median(values)
+        for name in rounds[0]
+        if (values := [one[name] for one in rounds])
+    }
 
 
 async def run(options: argparse.Namespace) -> dict[str, Figures]:
     routers: dict[str, Command] = {"quire": gateway}
+    if options.compiled:
+        routers[_COMPILED] = gateway
     if options.router:
         for policy in ("cache_aware", "round_robin"):
             routers[f"vllm-router {policy}"] = partial(vllm_router, options.router, policy)
     for name, path in (one.split("=", 1) for one in options.peers):
         routers[name] = partial(PEERS[name], path)
     load_core = min(os.sched_getaffinity(0)) if options.has_cores else None
-    results: dict[str, Figures] = {}
     with program(sys.executable, "-m", "benchmarks.gateway_upstream", "0", core=load_core) as one:
         assert one.stdout is not None
         engine = int(one.stdout.readline().split("127.0.0.1:")[1])
         if load_core is not None:
             os.sched_setaffinity(0, {load_core})
-        results["engine alone"] = await measure_latency(engine, options)
-        for name, command in routers.items():
-            results[name] = await run_router(command, engine, options)
-            print(name, json.dumps(results[name]), flush=True)
-    return results
+        async with AsyncExitStack() as stack:
+            places = {
+                name: await start(name, command, engine, options, stack)
+                for name, command in routers.items()
+            }
+            rounds: dict[str, list[Figures]] = {}
+            for _ in range(options.rounds):  # one after the other: what disturbs, disturbs all
+                alone = await measure_latency(engine, options)
+                rounds.setdefault("engine alone", []).append(alone)
+                for name, place in places.items():
+                    if place is not None:
+                        figures = await measure(*place, engine, options)
+                        rounds.setdefault(name, []).append(figures)
+                        print(name, json.dumps(figures), flush=True)
+    return {name: join(figures) for name, figures in rounds.items()}
 
 
-def compare(results: dict[str, Figures]) -> Figures:
+def compare(own: Figures, results: dict[str, Figures]) -> Figures:
     """The figures that have goals."""
-    own, alone = results["quire"], results["engine alone"]
+    alone = results["engine alone"]
     figures: Figures = {
         "added_p50_ms": round(own["p50_ms"] - alone["p50_ms"], 3),
         "added_p99_ms": round(own["p99_ms"] - alone["p99_ms"], 3),
@@ -154,10 +184,12 @@ def compare(results: dict[str, Figures]) -> Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--router", help="vllm-router's program")
+    parser.add_argument("--compiled", type=Path, help="folder that hack.compile_gateway made")
     parser.add_argument("--peers", nargs="*", default=[], help="NAME=PROGRAM of other routers")
     parser.add_argument("--streams", type=int, default=2000)
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, default=_RESULT)
     options = parser.parse_args()
     unknown = {one.partition("=")[0] for one in options.peers} - PEERS.keys()
@@ -171,9 +203,11 @@ def main() -> None:
     parts = {"decision_us_100_endpoints": round(decision_us(), 1), **prefix_index()}
     results = uvloop.run(run(options))
     report = {
-        **compare(results),
+        **compare(results["quire"], results),
+        "compiled": compare(results[_COMPILED], results) if options.compiled else None,
         **parts,
         "streams": options.streams,
+        "rounds": options.rounds,
         "cores": "one for the router, one for engine and load" if options.has_cores else "one",
         "load_average_before": load_before,
         "routers": results,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -57,6 +58,19 @@ PEERS: Mapping[str, Callable[..., tuple[str, ...]]] = {
     "litellm": litellm,
     "envoy": envoy,
 }
+
+
+def free_port() -> int:
+    """Return a free port with another behind it, below those that the system gives away."""
+    for port in range(21000, 30000, 2):
+        with socket.socket() as first, socket.socket() as second:
+            try:
+                first.bind(("127.0.0.1", port))
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+    raise SystemExit("no port is free")
 
 
 @contextmanager

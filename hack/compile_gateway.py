@@ -1,0 +1,65 @@
+"""A gateway whose way of a request is compiled to C: `python -m hack.compile_gateway FOLDER`.
+
+Copies the package `quire_gateway` into FOLDER and compiles, by mypyc, the modules that requests go
+through: half of Python's part of a short answer is saved (docs/design/gateway.md). Whoever has
+FOLDER before the installed package on its path runs the compiled one: `PYTHONPATH=FOLDER python -m
+quire_gateway ...`. The sources stay beside, for messages; answers are the same.
+
+It takes minutes, 3.5 GB of memory and a C compiler, and fits one version of Python and one kind of
+processor: for images, not for a source distribution.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[1]
+_PACKAGE = _ROOT / "gateway" / "quire_gateway"
+_MODULES = (
+    *("choosing/choose", "choosing/demand", "choosing/endpoint", "choosing/figures"),
+    *("choosing/prefix_index", "choosing/queue", "choosing/rate_limit", "choosing/retry"),
+    *("choosing/shares", "choosing/text_chunks"),
+    *("http/client_connection", "http/deadlines", "http/engine_connection", "http/framing"),
+    *("http/headers", "http/pool", "http/request", "http/sse"),
+    "routing/access",
+    *("serving/account", "serving/exchange", "serving/gateway", "serving/record"),
+    *("serving/relay", "serving/service", "serving/tallies", "serving/trace_context"),
+)
+"""Without those that define msgspec's structures, which need to be classes of Python."""
+
+
+def compile_into(folder: Path) -> None:
+    """Copy and compile the package.
+
+    Raises
+    ------
+    SystemExit
+        The folder holds such a package already, or mypyc fails; its messages are shown.
+    """
+    target = folder / _PACKAGE.name
+    if target.exists():
+        raise SystemExit(f"{target} exists: name another folder, or remove it")
+    shutil.copytree(_PACKAGE, target, ignore=shutil.ignore_patterns("__pycache__"))
+    paths = [f"{_PACKAGE.name}/{name}.py" for name in _MODULES]
+    search = os.pathsep.join(map(str, (folder.resolve(), _ROOT / "engine")))
+    environment = os.environ | {"MYPYPATH": search, "PYTHONPATH": search}
+    command = (sys.executable, "-m", "mypyc", "--ignore-missing-imports", *paths)
+    if subprocess.run(command, cwd=folder, env=environment, check=False).returncode:
+        raise SystemExit("mypyc failed: see above; a C compiler and Python's headers are needed")
+    shutil.rmtree(folder / "build")
+
+
+def main() -> None:
+    """Compile into the folder that is named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the compiled package goes")
+    folder: Path = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    compile_into(folder)
+
+
+if __name__ == "__main__":
+    main()
