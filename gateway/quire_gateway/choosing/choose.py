@@ -1,9 +1,12 @@
-"""Where a request finishes soonest.
+"""Where a request costs all clients together the least time.
 
     candidates    healthy, with room, first token in time, tokens as fast as promised
-    score         prompts ahead + its own uncached prompt + its tokens + what it slows others down
+    score         10 x (prompts ahead + its own uncached prompt) + what it slows others down
     near equals   with nothing cached anywhere: by rendezvous hashing, load bounded, so that equal
                   prefixes meet before any engine has told of them; else the less loaded of two
+
+How fast its own tokens would come is no part of the score: a fast engine that is chosen for that
+gets the longest queue, and no client gains by a pace above the promised one.
 
 Beyond `MANY` endpoints those with cached prefixes and a random sample are looked at.
 """
@@ -20,6 +23,9 @@ Chance = Callable[[], float]
 
 MANY = 32
 """So many take 40 microseconds."""
+PROMPT_WEIGHT = 10.0
+"""A prompt in an engine's queue delays those that come behind it, too: the decodes beside which it
+is computed, and the prompts of the next seconds."""
 NEAR_SHARE = 1.1
 """Scores within a tenth of the best are as good: predictions are not more exact."""
 NEAR_SECONDS = 0.002
@@ -62,8 +68,7 @@ def choose(
         until_first = figures.queue_seconds + uncached * figures.seconds_per_prompt_token
         if not (figures.is_empty or is_in_time(figures, demand, until_first, now)):
             continue
-        per_token = figures.seconds_per_output_token + figures.slow_down_seconds
-        score = until_first + demand.num_output_tokens * per_token
+        score = PROMPT_WEIGHT * until_first + demand.num_output_tokens * figures.slow_down_seconds
         score *= endpoint.penalty(now) * endpoint.lean.factor
         scored.append((score, endpoint, figures.num_requests))
         best = min(best, score)

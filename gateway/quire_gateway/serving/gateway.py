@@ -173,7 +173,7 @@ class Gateway:
             raise ApiError(401, message, reason="missing_api_key")
         if name and name not in names:
             raise _unknown_model(name, names)
-        cards = [{"id": one, "object": "model", "created": 0, "owned_by": "quire"} for one in names]
+        cards = [self._describe_model(one, request) for one in names]
         body: object = {"object": "list", "data": cards}
         if name:
             body = next(card for card in cards if card["id"] == name)
@@ -182,6 +182,17 @@ class Gateway:
         client.start(200, [*JSON, (b"x-request-id", record.request_id)], len(content))
         if request.method != b"HEAD":
             client.write(content)
+
+    def _describe_model(self, name: str, request: Request) -> dict[str, object]:
+        """A model as OpenAI has it; its length, as engines tell it, once one is heard."""
+        service = self._fleet.find(name, host_of(request))
+        endpoints = service.endpoints if service else []
+        lengths = [one.state.max_model_len for one in endpoints if one.state is not None]
+        card: dict[str, object] = {"id": name, "object": "model", "created": 0}
+        card["owned_by"] = "quire"
+        if any(lengths):
+            card["max_model_len"] = max(lengths)
+        return card
 
     def _end(self, client: ClientConnection, record: Record, error: ApiError | None) -> None:
         """The request is over, all but an error that is still to be told."""

@@ -21,6 +21,14 @@ def test_a_faster_engine_is_preferred_until_its_queue_is_longer() -> None:
     assert choose([slow, fast], wanted, {}, now=0.0, chance=lambda: 0.5) is slow
 
 
+def test_a_fast_engine_gets_no_queue_for_the_sake_of_its_pace() -> None:
+    fast, slow = endpoint(0), endpoint(1, state(held=10, running=1, step_time=SLOW))
+    long_answer = demand(max_tokens=1000)
+    assert choose([slow, fast], long_answer, {}, now=0.0, chance=lambda: 0.5) is fast
+    fast.send(1, 10.0, 20_000.0)  # half a second of prompts; answers take ten times as long there
+    assert choose([slow, fast], long_answer, {}, now=0.0, chance=lambda: 0.5) is slow
+
+
 def test_cached_prefixes_are_worth_the_seconds_they_save() -> None:
     engines = [endpoint(n, state(held=10, running=1)) for n in range(3)]
     long = demand(num_prompt_tokens=4000, max_tokens=1, chunks=tuple(range(10)))
