@@ -8,7 +8,8 @@ import httpx
 import openai
 import pytest
 
-from tests.api.servers import SIMULATED, RunningServer
+from tests.api.gateways import RunningGateway, service
+from tests.api.servers import SIMULATED, RunningServer, wait_until
 
 
 @pytest.fixture(scope="session")
@@ -26,10 +27,25 @@ def slow_server() -> Iterator[RunningServer]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def front(
+    server: RunningServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningGateway]:
+    """A gateway in front of `server`."""
+    path = tmp_path_factory.mktemp("front") / "routing.json"
+    with RunningGateway(path, [service([server])]) as running:
+        wait_until(lambda: running.num_eligible() == 1)
+        yield running
+
+
 @pytest.fixture
-def client(server: RunningServer) -> Iterator[openai.OpenAI]:
-    """OpenAI's client, which does not try again: an error is an error."""
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as made:
+def client(server: RunningServer, request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
+    """OpenAI's client, which does not try again: an error is an error.
+
+    With `BOTH_WAYS` a test is run twice, the second time through a gateway.
+    """
+    way = request.getfixturevalue("front") if getattr(request, "param", "") == "front" else server
+    with openai.OpenAI(base_url=f"{way.url}/v1", api_key="none", max_retries=0) as made:
         yield made
 
 

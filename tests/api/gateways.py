@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import httpx
 import msgspec
+import pytest
 
 from quire_engine.profiles.step_time import constant_step_time
 from quire_engine.protocol.state import Heartbeat
@@ -21,6 +22,11 @@ _MANAGEMENT = re.compile(r"management on (http://\S+)")
 _BEAT_SECONDS = 0.1
 
 Answer = Callable[["FakeRequest"], Awaitable[None]]
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+BOTH_WAYS = pytest.mark.parametrize("client", ["engine", "front"], indirect=True)
+"""A test of OpenAI's client, straight to the engine and through a gateway."""
 
 
 def place(engine: "RunningServer | FakeEngine") -> dict[str, str]:
@@ -158,6 +164,7 @@ class FakeEngines:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._engines: list[FakeEngine] = []
+        self._servers: list[asyncio.Server] = []
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def __enter__(self) -> Self:
@@ -177,9 +184,16 @@ class FakeEngines:
         self._engines.append(engine)
         return engine
 
+    def listen(self, serve: Serve) -> str:
+        """Serve connections in any way at all; returns host:port."""
+        opening = asyncio.start_server(serve, "127.0.0.1", 0)
+        server = asyncio.run_coroutine_threadsafe(opening, self._loop).result(10)
+        self._servers.append(server)
+        return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
     async def _close_all(self) -> None:
-        for engine in self._engines:
-            engine.server.close()
+        for server in (*self._servers, *(engine.server for engine in self._engines)):
+            server.close()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in others:
             task.cancel()

@@ -7,6 +7,7 @@ import httpx
 import openai
 import pytest
 
+from tests.api.gateways import BOTH_WAYS
 from tests.api.servers import MODEL, RunningServer
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -176,6 +177,7 @@ def test_prompt_scores_are_vllms(server: RunningServer) -> None:
     assert "prompt_logprobs" not in ask(server, prompt="sea")["choices"][0]
 
 
+@BOTH_WAYS
 def test_openais_client_reads_all_of_it(client: openai.OpenAI) -> None:
     chat = client.chat.completions.create(
         model=MODEL,

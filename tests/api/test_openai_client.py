@@ -5,6 +5,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.api.gateways import BOTH_WAYS
 from tests.api.servers import MODEL
 
 QUESTION: Any = [{"role": "user", "content": "Where is the lighthouse?"}]
@@ -18,6 +19,7 @@ def complete(client: openai.OpenAI, **parameters: Any) -> Any:
     return client.completions.create(model=MODEL, **parameters)
 
 
+@BOTH_WAYS
 def test_a_chat_completion_has_text_reason_and_counts(client: openai.OpenAI) -> None:
     answer = chat(client, max_tokens=24)
 
@@ -32,6 +34,7 @@ def test_a_chat_completion_has_text_reason_and_counts(client: openai.OpenAI) -> 
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + 24
 
 
+@BOTH_WAYS
 def test_a_chat_stream_has_role_then_text_then_reason_then_usage(client: openai.OpenAI) -> None:
     whole = chat(client, max_tokens=24, seed=7)
     chunks = list(
@@ -61,6 +64,7 @@ def test_a_chat_stream_has_role_then_text_then_reason_then_usage(client: openai.
     assert text == whole.choices[0].message.content
 
 
+@BOTH_WAYS
 def test_a_stream_without_usage_ends_with_the_reason(client: openai.OpenAI) -> None:
     *_, last = chat(client, max_completion_tokens=5, stream=True)
 
@@ -68,6 +72,7 @@ def test_a_stream_without_usage_ends_with_the_reason(client: openai.OpenAI) -> N
     assert last.usage is None
 
 
+@BOTH_WAYS
 def test_text_completions_agree_streamed_and_whole(client: openai.OpenAI) -> None:
     wanted: dict[str, Any] = {"prompt": "The keeper", "max_tokens": 20, "temperature": 0}
     whole = complete(client, **wanted)
@@ -81,6 +86,7 @@ def test_text_completions_agree_streamed_and_whole(client: openai.OpenAI) -> Non
     assert len(streamed) == 20
 
 
+@BOTH_WAYS
 def test_a_text_completion_has_16_tokens_if_none_are_asked_for(client: openai.OpenAI) -> None:
     answer = complete(client, prompt="The keeper")
 
@@ -88,6 +94,7 @@ def test_a_text_completion_has_16_tokens_if_none_are_asked_for(client: openai.Op
 
 
 @pytest.mark.parametrize("as_list", [False, True], ids=["ids", "list of ids"])
+@BOTH_WAYS
 def test_token_ids_are_taken_as_they_are(client: openai.OpenAI, as_list: bool) -> None:
     text = complete(client, prompt="abc", max_tokens=8)
     ids = list(b"abc")
@@ -97,6 +104,7 @@ def test_token_ids_are_taken_as_they_are(client: openai.OpenAI, as_list: bool) -
     assert answer.usage.prompt_tokens == 3
 
 
+@BOTH_WAYS
 def test_a_stop_string_cuts_the_text_alike_streamed_and_whole(client: openai.OpenAI) -> None:
     wanted: dict[str, Any] = {"prompt": "The sea", "max_tokens": 64}
     full = complete(client, **wanted).choices[0].text
@@ -125,12 +133,14 @@ def test_a_repeated_prompt_is_found_in_the_cache(client: openai.OpenAI) -> None:
     assert again.choices[0].text == first.choices[0].text
 
 
+@BOTH_WAYS
 def test_a_long_prompt_is_tokenized_beside_the_loop(client: openai.OpenAI) -> None:
     answer = complete(client, prompt="x" * 8000, max_tokens=4)
 
     assert answer.usage.prompt_tokens == 8000
 
 
+@BOTH_WAYS
 def test_output_is_clamped_to_the_room_that_the_prompt_leaves(client: openai.OpenAI) -> None:
     answer = complete(client, prompt="y" * 8150, max_tokens=100)
 
@@ -138,6 +148,7 @@ def test_output_is_clamped_to_the_room_that_the_prompt_leaves(client: openai.Ope
     assert answer.choices[0].finish_reason == "length"
 
 
+@BOTH_WAYS
 def test_the_model_is_listed_and_described(client: openai.OpenAI) -> None:
     (listed,) = client.models.list()
     described = client.models.retrieve(MODEL)

@@ -12,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from tests.api.gateways import BOTH_WAYS
 from tests.api.servers import MODEL, RunningServer
 from tests.api.test_reasoning import REPEAT, SAID, SPOKEN, THOUGHT
 
@@ -50,6 +51,7 @@ def without_ids(response: dict[str, Any]) -> dict[str, Any]:
     return {**response, **dict.fromkeys(own), "output": items}
 
 
+@BOTH_WAYS
 def test_a_text_is_answered(client: openai.OpenAI) -> None:
     answer = client.responses.create(
         model=MODEL, input="hi", instructions="Be brief.", max_output_tokens=12,

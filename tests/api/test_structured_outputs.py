@@ -11,6 +11,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
+from tests.api.gateways import BOTH_WAYS
 from tests.api.scraping import scrape
 from tests.api.servers import MODEL, RunningServer
 from tests.api.test_many_answers import join, stream
@@ -97,6 +98,7 @@ def test_any_object_is_asked_for_in_two_ways(server: RunningServer) -> None:
         assert reason == "stop"
 
 
+@BOTH_WAYS
 def test_openais_client_parses_answers(client: openai.OpenAI) -> None:
     class Lighthouse(BaseModel):
         name: str

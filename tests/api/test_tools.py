@@ -14,6 +14,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
+from tests.api.gateways import BOTH_WAYS
 from tests.api.servers import MODEL as SIMULATED_MODEL
 from tests.api.servers import RunningServer
 
@@ -230,6 +231,7 @@ def test_a_function_without_parameters_is_called_without_arguments(client: opena
     assert {call.function.arguments for call in choice.message.tool_calls} == {"{}"}
 
 
+@BOTH_WAYS
 def test_calls_that_are_asked_for_join_from_deltas(client: openai.OpenAI) -> None:
     whole = force(client).choices[0].message.tool_calls[0].function.arguments
     deltas = [chunk.choices[0].delta for chunk in force(client, stream=True)]
@@ -239,11 +241,13 @@ def test_calls_that_are_asked_for_join_from_deltas(client: openai.OpenAI) -> Non
     assert not any(delta.content for delta in deltas)
 
 
+@BOTH_WAYS
 def test_each_of_n_answers_calls(client: openai.OpenAI) -> None:
     for choice in force(client, n=3).choices:
         check_trip(choice.message.tool_calls[0])
 
 
+@BOTH_WAYS
 def test_a_call_that_is_cut_short_says_so(client: openai.OpenAI) -> None:
     begin = '<tool_call>\n{"name": "plan_trip", "arguments": '
     (choice,) = force(client, max_tokens=len(begin) + 3).choices  # a token is a letter
