@@ -11,7 +11,7 @@ gets the longest queue, and no client gains by a pace above the promised one.
 Beyond `MANY` endpoints those with cached prefixes and a random sample are looked at.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 
 from quire_gateway.choosing.demand import Demand
@@ -56,22 +56,25 @@ def choose(
         Endpoints that have refused it already.
     """
     best, scored = inf, []
-    for endpoint in _sample(endpoints, hits, chance):
-        if endpoint in without or not endpoint.is_eligible(now, stale_seconds):
+    block_size, num_blocks, all_uncached = 0, 0.0, count_uncached(demand, 0)
+    latest = _latest(demand, now)
+    for endpoint, figures in _usable(_sample(endpoints, hits, chance), without, now, stale_seconds):
+        if figures.block_size != block_size:  # engines of one service have the same, mostly
+            block_size = figures.block_size
+            num_blocks = demand.blocks(block_size)
+        if num_blocks >= endpoint.refused_blocks or not has_room(figures, demand, num_blocks):
             continue
-        figures = endpoint.figures
-        if figures is None or not has_room(figures, demand):
-            continue
-        if demand.blocks(figures.block_size) >= endpoint.refused_blocks:
-            continue
-        uncached = count_uncached(demand, hits.get(endpoint.slot, 0))
+        num_hits = hits.get(endpoint.slot, 0)
+        uncached = count_uncached(demand, num_hits) if num_hits else all_uncached
         until_first = figures.queue_seconds + uncached * figures.seconds_per_prompt_token
-        if not (figures.is_empty or is_in_time(figures, demand, until_first, now)):
+        is_late = latest is not None and (until_first > latest or not figures.meets_step_time)
+        if is_late and not figures.is_empty:
             continue
         score = PROMPT_WEIGHT * until_first + demand.num_output_tokens * figures.slow_down_seconds
         score *= endpoint.penalty(now) * endpoint.lean.factor
         scored.append((score, endpoint, figures.num_requests))
-        best = min(best, score)
+        if score < best:
+            best = score
     limit = best * NEAR_SHARE + NEAR_SECONDS
     near = [(endpoint, load) for score, endpoint, load in scored if score <= limit]
     if len(near) < 2:
@@ -99,22 +102,18 @@ def choose_roomiest(
     return max(able, key=lambda pair: pair[0])[1] if able else None
 
 
-def has_room(figures: Figures, demand: Demand) -> bool:
-    """Whether blocks and seats are there; an empty engine takes what it can hold at all."""
+def has_room(figures: Figures, demand: Demand, num_blocks: float) -> bool:
+    """Whether blocks and seats are there; an empty engine takes what it can hold at all.
+
+    Parameters
+    ----------
+    num_blocks
+        What the demand is there, in the engine's blocks.
+    """
     if figures.is_empty:
         return True  # whether it can ever fit is for the engine to say: it counts the tokens
     free = figures.free_background_blocks if demand.is_background else figures.free_blocks
-    return figures.num_free_seats >= demand.num_sequences and free >= demand.blocks(
-        figures.block_size
-    )
-
-
-def is_in_time(figures: Figures, demand: Demand, until_first_seconds: float, now: float) -> bool:
-    """Whether first token and pace would be as promised; background requests may be late."""
-    if demand.is_background:
-        return True
-    deadline = demand.deadline_seconds
-    return figures.meets_step_time and (deadline is None or now + until_first_seconds <= deadline)
+    return figures.num_free_seats >= demand.num_sequences and free >= num_blocks
 
 
 def count_uncached(demand: Demand, num_hits: int) -> float:
@@ -123,6 +122,25 @@ def count_uncached(demand: Demand, num_hits: int) -> float:
         return float(demand.num_prompt_tokens)
     share = 1.0 - num_hits / len(demand.chunks)
     return max(share * demand.num_prompt_tokens, 1.0)
+
+
+def _latest(demand: Demand, now: float) -> float | None:
+    """Seconds until the first token is due; None where neither that nor the pace is promised."""
+    if demand.is_background:
+        return None
+    return inf if demand.deadline_seconds is None else demand.deadline_seconds - now
+
+
+def _usable(
+    endpoints: Iterable[Endpoint], without: Collection[Endpoint], now: float, stale_seconds: float
+) -> list[tuple[Endpoint, Figures]]:
+    return [
+        (endpoint, figures)
+        for endpoint in endpoints
+        if endpoint not in without
+        and endpoint.is_eligible(now, stale_seconds)
+        and (figures := endpoint.figures) is not None
+    ]
 
 
 def _sample(

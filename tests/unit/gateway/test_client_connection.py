@@ -46,7 +46,7 @@ class Wire(asyncio.Transport):
         return [part.partition(b"\r\n\r\n")[2] for part in self.written.split(b"HTTP/1.1 ")[1:]]
 
 
-class Later(Answering):
+class Later:
     """Answers when it is told to."""
 
     def __init__(self, client: ClientConnection, request: Request) -> None:
