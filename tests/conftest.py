@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from hack.cluster.config import Size
 from hack.cluster.errors import ModulesUnavailableError
@@ -27,6 +28,11 @@ from tests.cluster.programs import CLUSTER_TIERS, Background, has_to_build, why_
 
 _TESTS = Path(__file__).parent
 _BUILD_SECONDS = 5400  # Kubernetes is compiled, and images, on whatever a busy machine spares
+# a busy machine draws examples slowly and takes long over each: neither says anything of the code
+settings.register_profile(
+    "busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy")
 _BACKGROUND = pytest.StashKey[Background]()
 
 
