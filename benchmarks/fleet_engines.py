@@ -92,8 +92,7 @@ class VirtualEngine:
         self._mark_changed()
 
     def follow(self, listener: Listener) -> None:
-        """Tell a gateway all states from now on."""
-        listener.next_event = self._ring.next_number
+        """Tell a gateway all states from now on; the first has what is known of prefixes."""
         self._listeners.append(listener)
         self._mark_changed()
 
