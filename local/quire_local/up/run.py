@@ -200,9 +200,15 @@ class _Run:
         if self._on_ready is None:
             return
         if all(map(_is_ready, self.control.statuses.values())):
-            asking = Thread(target=self._on_ready, args=(self.gateway.url,), daemon=True)
-            self._on_ready = None
-            asking.start()
+            on_ready, self._on_ready = self._on_ready, None
+            Thread(target=self._ask, args=(on_ready,), daemon=True).start()
+
+    def _ask(self, on_ready: OnReady) -> None:
+        self._terminal.hold()
+        try:
+            on_ready(self.gateway.url)
+        finally:
+            self._terminal.let_go()
 
     async def _follow_file(self) -> None:
         while True:

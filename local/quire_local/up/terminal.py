@@ -25,10 +25,24 @@ class Terminal:
         self._is_coloured = output.isatty() and "NO_COLOR" not in os.environ
         self._names: list[str] = []
         self._rows: list[Row] = []
+        self._held: list[str] | None = None
+
+    def hold(self) -> None:
+        """Keep lines back: another thread prints something that they would cut into pieces."""
+        self._held = []
+
+    def let_go(self) -> None:
+        """Print what was kept back, and go on."""
+        held, self._held = self._held, None
+        for line in held or ():
+            self.say(line)
 
     def say(self, text: str) -> None:
         """Print a line of the run's own."""
-        print(text, file=self._output, flush=True)
+        if self._held is not None:
+            self._held.append(text)
+        else:
+            print(text, file=self._output, flush=True)
 
     def log(self, name: str, line: str) -> None:
         """Print a line of one process's output, with its name before it."""
