@@ -184,8 +184,14 @@ class Reflector:
 
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[Body]:
-    while line := await answer.content.readline():
-        yield json.loads(line)
+    """Events of a watch, one a line; lines are as long as objects, which `readline` would refuse."""
+    begun: list[bytes] = []
+    async for piece in answer.content.iter_any():
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            yield json.loads(b"".join([*begun, end]))
+            begun = []
+        begun.append(rest)
 
 
 def key_of(body: Body) -> Key:

@@ -114,6 +114,18 @@ async def test_pages_are_put_together_and_watches_go_on_from_the_last_version() 
     ]
 
 
+async def test_an_object_may_be_as_large_as_the_api_server_allows() -> None:
+    api = ScriptedApi()
+    large = body("large", "6") | {"data": {"document": "x" * 1_000_000}}
+    api.lists = [(["a"], "5", "")]
+    api.watches = [[event("ADDED", large), event("ADDED", body("c", "7"))]]
+    async with reflecting(api) as reflector:
+        await wait_until_async(lambda: api.asked[-1:] == [("watch", "7")])
+        assert reflector.objects["n", "large"] == large
+        assert names(reflector) == {"a", "large", "c"}
+    assert [kind for kind, _ in api.asked] == ["list", "watch", "watch"]
+
+
 async def test_a_version_that_is_too_old_means_a_new_list_and_is_no_problem() -> None:
     api = ScriptedApi()
     api.lists = [(["a"], "5", ""), (["b"], "9", "")]
