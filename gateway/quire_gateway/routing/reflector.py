@@ -184,7 +184,7 @@ class Reflector:
 
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[Body]:
-    """Events of a watch, one a line; lines are as long as objects, which `readline` would refuse."""
+    """Events of a watch, one a line: as long as an object, which `readline` would refuse."""
     begun: list[bytes] = []
     async for piece in answer.content.iter_any():
         *ends, rest = piece.split(b"\n")
