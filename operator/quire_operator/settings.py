@@ -34,7 +34,8 @@ class OperatorSettings:
     operator_namespace: str = "quire-system"
     """Namespace that the operator runs in: of its Lease and its root secret."""
     gateway_namespace: str = ""
-    """Namespace of the gateway's pods; default: there is no gateway, and requests go to engines."""
+    """Namespace of the gateway's pods; default: there is no gateway, and a service's address leads to
+    its engines, which take nothing without its internal token."""
     gateway_port: int = 8080
     """Port of the gateway's pods."""
     monitoring_namespace: str = "monitoring"
