@@ -34,7 +34,7 @@ class OperatorSettings:
     operator_namespace: str = "quire-system"
     """Namespace that the operator runs in: of its Lease and its root secret."""
     gateway_namespace: str = ""
-    """Namespace of the gateway's pods; default: there is no gateway, and a service's address leads to
+    """Namespace of the gateway's pods; default: there is none, and a service's address leads to
     its engines, which take nothing without its internal token."""
     gateway_port: int = 8080
     """Port of the gateway's pods."""
