@@ -174,12 +174,15 @@ def test_what_can_never_be_ready_ends_with_the_reason(
         assert words in up.output.partition("quire: error:")[2]
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["--port", "--page-port"])
+def test_a_port_that_is_taken_is_told_and_nothing_else(tmp_path: Path, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        with RunningUp(tmp_path, resource(), flags=("--port", port)) as up:
+        with RunningUp(tmp_path, resource(), flags=(flag, port)) as up:
             assert up.process.wait(timeout=120) == 2
-            wait_until(lambda: f"cannot listen on 127.0.0.1:{port}" in up.output)
+            wait_until(lambda: "quire: error:" in up.output)
+            assert port in up.output.partition("quire: error:")[2]
+            assert "Traceback" not in up.output
 
 
 def test_make_run_asks_a_real_model_and_goes_on_serving(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def parser(*, prog: str = "quire up", default_file: str | None = None) -> argpar
     made.add_argument(
         "-f",
         "--file",
+        action=_Once,
         metavar="FILE",
         required=default_file is None,
         default=default_file,
@@ -92,6 +93,25 @@ def parser(*, prog: str = "quire up", default_file: str | None = None) -> argpar
     )
     made.add_argument("--quiet", action="store_true", help="do not print the processes' output")
     return made
+
+
+class _Once(argparse.Action):
+    """A flag that may not be repeated: the last one would silently win."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """Keep its value, which is the first."""
+        if getattr(namespace, self.dest) is not self.default:
+            parser.error(
+                f"{option_string} may be given once: put the documents into one file, with ---"
+                " between them"
+            )
+        setattr(namespace, self.dest, values)
 
 
 def _port(text: str) -> int:

@@ -95,6 +95,8 @@ class Engine:
         self._task: asyncio.Task[None] | None = None
         self._asked_to_end = asyncio.Event()
         self._is_waiting = False
+        self._is_set_up = False
+        """Whether the process that runs has been ready: until then it may not handle signals."""
 
     @property
     def address(self) -> str:
@@ -141,7 +143,8 @@ class Engine:
         if self._task is None:
             return
         if self._child is not None:
-            self._child.send(signal.SIGINT)
+            # SIGTERM ends a process that still imports without a word, SIGINT with a traceback.
+            self._child.send(signal.SIGINT if self._is_set_up else signal.SIGTERM)
         done, _ = await asyncio.wait({self._task}, timeout=_STOP_SECONDS)
         if not done:
             self.kill()
@@ -215,6 +218,7 @@ class Engine:
             return
         self.config_problem = ""
         program = Program(module="quire_engine", flags=command.flags, variables=command.variables)
+        self._is_set_up = False
         self._child = await ChildProcess.start(
             program, self.tools.tether, self.log, lambda line: self.tools.on_line(self.name, line)
         )
@@ -243,6 +247,7 @@ class Engine:
         while True:
             is_ready = await self._is_answering()
             num_failures = 0 if is_ready else num_failures + 1
+            self._is_set_up = self._is_set_up or is_ready
             if is_ready != self.is_ready and (is_ready or num_failures >= _MOST_FAILURES):
                 self.is_ready = is_ready and not self.is_ending
                 if self.is_ready:

@@ -123,7 +123,8 @@ class GatewayProcess:
         """Take no more requests, and wait until all answers have ended."""
         self._asked_to_end.set()
         if self._child is not None:
-            self._child.send(signal.SIGINT)
+            # SIGTERM ends a process that still imports without a word, SIGINT with a traceback.
+            self._child.send(signal.SIGINT if self.is_ready else signal.SIGTERM)
         if self._task is not None:
             await self._task
 
@@ -184,6 +185,8 @@ class GatewayProcess:
                 self._tools.on_line(NAME, line)
             return
         self.url, self._management = match[1], match[2]
+        if self._asked_to_end.is_set():
+            self.hurry()  # it was ready just before it was told to end: nobody has asked it
         self._tools.on_change()
 
 

@@ -3,15 +3,14 @@
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from quire_engine.errors import ConfigError
 from quire_local.up.checking import find_problems, find_unknown
+from quire_local.up.documents import DocumentError, load_documents
 from quire_operator.resource.crd import API_VERSION, KIND
 from quire_operator.resource.reading import InferenceService, InvalidResourceError, read
 
@@ -65,9 +64,19 @@ def read_file(path: Path, old: Resources | None = None) -> Resources:
 def read_text(text: bytes, name: str, old: Resources | None = None) -> Resources:
     """Read and check the documents of a file with this name; see `read_file`."""
     try:
-        documents = [one for one in yaml.safe_load_all(text) if one is not None]
-    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
-        raise FileError(f"{name} is no YAML: {_in_one_line(error)}") from error
+        return _read_documents(load_documents(text), name, old)
+    except DocumentError as error:
+        raise FileError(f"{name} is no YAML that can be used: {error}") from error
+    except FileError:
+        raise
+    except Exception as error:  # a typing error in a file must not end what runs
+        raise FileError(
+            f"{name} cannot be checked ({type(error).__name__}: {_in_one_line(error)}): take back"
+            " what was changed last, and please report this as a bug"
+        ) from error
+
+
+def _read_documents(documents: Sequence[object], name: str, old: Resources | None) -> Resources:
     services: dict[Key, InferenceService] = {}
     secrets: dict[Key, Mapping[str, bytes]] = {}
     bodies: dict[Key, Body] = {}
@@ -122,8 +131,14 @@ def _key_of(body: Body, where: str) -> Key:
     for field, value in (("namespace", namespace), ("name", name)):
         if not isinstance(value, str) or not _LABEL.fullmatch(value):
             raise FileError(
-                f"{where}: metadata.{field} {value!r} may have small letters, digits, - and . alone"
+                f"{where}: metadata.{field} {value!a} may have small letters, digits, - and . alone"
             )
+    annotations = metadata.get("annotations") or {}
+    if not isinstance(annotations, Mapping):
+        raise FileError(f"{where}: metadata.annotations is no object")
+    for label, text in annotations.items():
+        if not isinstance(label, str) or not isinstance(text, str):
+            raise FileError(f"{where}: metadata.annotations.{label} is no text: put it into quotes")
     return namespace, name
 
 
