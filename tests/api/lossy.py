@@ -11,16 +11,16 @@ from contextlib import suppress
 from typing import Self
 
 _MAX_PIECE = 700
-_RESET_SHARE = 0.2
+_RESET_SHARE = 0.5
 _SECONDS = (0.0, 0.0, 0.002, 0.04)
 
 
 class LossyNetwork:
     """Proxies on an event loop of their own; each is in front of one engine.
 
-    Every piece is cut into smaller ones that come late, in order, as after a loss. Of connections
-    over which requests go, a fifth are reset: at once, or where the request is through and nothing
-    has come of it yet.
+    Every piece is cut into smaller ones that come late, in order, as after a loss. Where there are
+    resets, half of the connections over which requests go are reset: at once, or where the
+    request is through and nothing has come of it yet.
     """
 
     def __init__(self, seed: int) -> None:
@@ -41,18 +41,19 @@ class LossyNetwork:
         self._thread.join(60)
         self._loop.close()
 
-    def address_of(self, address: str) -> str:
-        """Return where an engine is reached through this network."""
-        work = self._open(address)
+    def address_of(self, address: str, *, resets: bool) -> str:
+        """Return where an engine is reached through this network, with resets or without."""
+        work = self._open(address, reset_share=_RESET_SHARE if resets else 0.0)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
-    async def _open(self, address: str) -> str:
+    async def _open(self, address: str, *, reset_share: float) -> str:
         host, port = address.split(":")
 
         async def serve(near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
             self._writers.add(back)
             with suppress(ConnectionError, asyncio.IncompleteReadError):
-                await self._pass(near, back, host, int(port))
+                is_doomed = self._random.random() < reset_share
+                await self._pass(near, back, (host, int(port)), is_doomed=is_doomed)
             back.close()
             self._writers.discard(back)
 
@@ -61,14 +62,19 @@ class LossyNetwork:
         return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
     async def _pass(
-        self, near: asyncio.StreamReader, back: asyncio.StreamWriter, host: str, port: int
+        self,
+        near: asyncio.StreamReader,
+        back: asyncio.StreamWriter,
+        place: tuple[str, int],
+        *,
+        is_doomed: bool,
     ) -> None:
         begin = await near.read(1 << 16)
-        is_doomed = not begin.startswith(b"GET ") and self._random.random() < _RESET_SHARE
+        is_doomed = is_doomed and not begin.startswith(b"GET ")
         if is_doomed and self._random.random() < 0.5:
             self._reset(back)
             return
-        far, there = await asyncio.open_connection(host, port)
+        far, there = await asyncio.open_connection(*place)
         self._writers.add(there)
         try:
             there.write(begin)

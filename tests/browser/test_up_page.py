@@ -53,6 +53,7 @@ def test_it_shows_services_and_their_engines_at_work(
         card = page.locator(f'[data-key="{engine["name"]}"]')
         expect(card.locator(".phase")).to_have_text("ready")
         expect(card.locator(".load")).to_contain_text("1 run, 0 wait")
+        expect(card.locator(".readout")).to_contain_text("arrow keys")  # the map has come
         group = card.locator(".map")
         group.focus()
         page.keyboard.press("ArrowRight")

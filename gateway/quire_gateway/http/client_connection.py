@@ -20,6 +20,7 @@ MAX_HEAD_BYTES = 64 << 10
 HEAD_SECONDS = 75.0
 """Idle connections are kept longer than load balancers keep theirs (mostly 60 s)."""
 BODY_SECONDS = 60.0
+_FIELD_BYTES = 4  # what is between name and value, and the line's end
 _LINGER_SECONDS = 1.0
 """Who is refused before all was sent has so long to read why."""
 
@@ -44,15 +45,15 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._target, self._headers, self._num_head_bytes = b"", list[tuple[bytes, bytes]](), 0
+        self._num_fed_bytes, self._has_completed = 0, False
+        """Of a head without an end yet, and whether a request was complete in the last piece."""
         self._reading: Request | None = None
         self._num_body_bytes = 0
         self._ahead: list[Request] = []
         self._request: Request | None = None
         self._is_answering = False
         self._answering: Answering | None = None
-        self._is_starting = False
-        self._is_reading_paused = False
-        self._has_body_deadline = False
+        self._is_starting = self._is_reading_paused = self._has_body_deadline = False
         self._unsent_head = b""
         self._omits_body = False
         """Whether the answer is a head alone: a body would be taken for the next answer."""
@@ -116,11 +117,14 @@ class ClientConnection(asyncio.Protocol):
             self._stall_timer = None
         if self.upstream is not None:
             self.upstream.resume_reading()
+        if not self._is_answering:
+            self._answer_next()
 
     def data_received(self, data: bytes) -> None:
         """Parse."""
         if self._is_deaf:
             return
+        self._has_completed = False
         try:
             self._parser.feed_data(data)
         except _RefusedError:
@@ -134,20 +138,18 @@ class ClientConnection(asyncio.Protocol):
             message = "This is not HTTP, or not HTTP that is understood here."
             self._refuse(ApiError(400, message, reason="invalid_http"))
             return
-        if self._is_answering:
-            return
         if self._reading is None:
-            self._num_head_bytes += len(data)
-            if self._num_head_bytes > MAX_HEAD_BYTES:
+            if not self._has_completed:
+                self._num_fed_bytes += len(data)
+            if self._num_fed_bytes > MAX_HEAD_BYTES:
                 self._refuse_long_head()
-        elif not self._has_body_deadline:
+        elif not self._has_body_deadline and not self._is_answering:
             self._has_body_deadline = True
             self.set_deadline(BODY_SECONDS)
 
     def _go_on_without_upgrade(self, rest: bytes) -> None:
         self._parser = httptools.HttpRequestParser(self)
-        head = framing_head(self._headers)
-        if head is not None:
+        if (head := framing_head(self._headers)) is not None:
             self._has_head = True
             self._parser.feed_data(head)
             self._has_head = False
@@ -164,27 +166,28 @@ class ClientConnection(asyncio.Protocol):
         """A head begins."""
         if self._has_head:
             return
-        self._target, self._headers, self._num_head_bytes = b"", [], 0
+        self._target, self._headers = b"", []
+        self._num_head_bytes = self._num_fed_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """Keep it."""
         if self._has_head:
             return
         self._target += url
-        self._num_head_bytes += len(url)
-        if self._num_head_bytes > MAX_HEAD_BYTES:
-            self._refuse_long_head()
-            raise _RefusedError
+        self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep it."""
         if self._has_head:
             return
-        self._num_head_bytes += len(name) + len(value)
+        self._count_head(len(name) + len(value))
+        self._headers.append((name.lower(), value))
+
+    def _count_head(self, num_bytes: int) -> None:
+        self._num_head_bytes += num_bytes + _FIELD_BYTES
         if self._num_head_bytes > MAX_HEAD_BYTES:
             self._refuse_long_head()
             raise _RefusedError
-        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Look whether the body is wanted."""
@@ -200,8 +203,7 @@ class ClientConnection(asyncio.Protocol):
             is_http_1_0=parser.get_http_version() == "1.0",
             keeps_alive=parser.should_keep_alive(),
         )
-        self._num_body_bytes = 0
-        self._has_body_deadline = False
+        self._num_body_bytes, self._has_body_deadline = 0, False
         headers = reading.fields
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > self._bounds.max_body_bytes:
@@ -233,11 +235,11 @@ class ClientConnection(asyncio.Protocol):
         pieces = request.pieces
         request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         request.pieces, request.num_body_bytes = [], len(request.body)
-        self._num_head_bytes = 0
+        self._num_fed_bytes, self._has_completed = 0, True
         self._ahead.append(request)
         if not self._is_answering:
             self._answer_next()
-        elif self._transport is not None:
+        if self._ahead and self._transport is not None and not self._is_reading_paused:
             self._is_reading_paused = True
             self._transport.pause_reading()
 
@@ -338,11 +340,11 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def _answer_next(self) -> None:
-        """Answer those that wait, as long as each is answered at once."""
+        """Answer those that wait, as long as each is answered at once and the client reads on."""
         if self._is_starting:
             return  # called by the application from within the loop below
         self._is_starting = True
-        while self._ahead and not self._is_answering:
+        while self._ahead and not self._is_answering and not self.is_paused:
             request = self._request = self._ahead.pop(0)
             self._omits_body = request.method == b"HEAD"
             self._is_answering, self.has_started, self.due_at = True, False, inf

@@ -50,6 +50,14 @@ class Account:
         self._correct(-self._size, now)
         self._service.arrivals.refuse(reason)
 
+    def leave(self, now: float, *, was_sent: bool) -> None:
+        """Its client has left: it took nothing, or what nobody will say."""
+        if was_sent:
+            tokens = self._metrics.key_tokens
+            tokens.labels(self._record.service, self._key.name, "estimated").inc(self._size)
+        else:
+            self._correct(-self._size, now)
+
     def close(self, status: int, usage: TokenUsage | None, now: float) -> None:
         """Count what it took, as far as that is known."""
         if status >= 400:

@@ -143,6 +143,7 @@ class Exchange:
         if self._waiting is not None:
             self._service.cancel(self._waiting)
             self._wait_no_more()
+        self._account.leave(self._around.clock(), was_sent=self._relay is not None)
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None

@@ -187,3 +187,41 @@ def test_answers_are_framed_so_that_their_end_is_seen() -> None:
     assert framed(None, is_old=False, keeps_alive=True) == ({chunked}, True, True)
     assert framed(5, is_old=True, keeps_alive=True) == ({length, keep}, False, True)
     assert framed(None, is_old=True, keeps_alive=True) == ({close}, False, False)
+
+
+def big_head(num_bytes: int) -> bytes:
+    fields = b"".join(b"x-%d: %b\r\n" % (n, b"a" * 990) for n in range(num_bytes // 1000))
+    return b"GET /large HTTP/1.1\r\nhost: x\r\n" + fields + b"\r\n"
+
+
+@pytest.mark.parametrize("piece", [700, 1400, 60_000])
+async def test_heads_are_counted_once_however_they_are_cut(piece: int) -> None:
+    for size, is_taken in ((60_000, True), (80_000, False)):
+        connection, wire, _ = connect(answer_at_once)
+        head = big_head(size)
+        for start in range(0, len(head), piece):
+            connection.data_received(head[start : start + piece])
+        assert wire.written.startswith(b"HTTP/1.1 200" if is_taken else b"HTTP/1.1 431")
+
+
+async def test_bodies_and_requests_ahead_are_no_heads() -> None:
+    connection, wire, bounds = connect(answer_at_once)
+    bounds.max_body_bytes = bounds.max_total_body_bytes = 1 << 20
+    body = b"x" * 300_000
+    connection.data_received(b"POST /body HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body))
+    connection.data_received(body[:100_000])
+    connection.data_received(body[100_000:] + GET % 1)
+    connection.data_received(b"".join(GET % n for n in range(2, 4000)))
+    assert wire.answers() == [b"/body", *(b"/%d" % n for n in range(1, 4000))]
+
+
+async def test_who_reads_nothing_is_answered_nothing_more() -> None:
+    connection, wire, _ = connect(answer_at_once)
+    connection.data_received(GET % 1)
+    connection.pause_writing()
+    connection.data_received(GET % 2 + GET % 3)
+    assert wire.answers() == [b"/1"]
+    assert wire.is_paused
+    connection.resume_writing()
+    assert wire.answers() == [b"/1", b"/2", b"/3"]
+    assert not wire.is_paused
