@@ -20,7 +20,13 @@ from tests.api.gateways import (
     service,
 )
 from tests.api.servers import MODEL, RunningServer, wait_until
-from tests.api.test_gateway import COMPLETIONS, bearer, completion, key
+from tests.api.test_gateway import (
+    COMPLETIONS,
+    bearer,
+    completion,
+    key,
+    num_waiting,
+)
 from tests.unit.gateway.builders import document
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -128,6 +134,20 @@ def test_limits_are_divided_by_the_number_of_gateways_and_given_back(
         assert [ask("requests") for _ in range(2)] == [200, 429]
         # each would use up more than half of the 20,000, and the engine takes none of them
         assert [ask("tokens", prompt="word " * 12_000) for _ in range(2)] == [400, 400]
+
+
+def test_who_leaves_while_waiting_has_used_up_nothing(tmp_path: Path) -> None:
+    with RunningGateway(
+        tmp_path / "r.json", [service([], api_keys=[key("team", tokens_per_minute=4000)])]
+    ) as gateway:
+        body = completion(max_tokens=3000, stream=True)
+        for _ in range(2):  # the second would be over the limit, were it not given back
+            with httpx.stream(
+                "POST", gateway.url + COMPLETIONS, json=body, headers=bearer("team"), timeout=60
+            ) as answer:
+                assert answer.status_code == 200
+                wait_until(lambda: num_waiting(gateway) == 1)
+            wait_until(lambda: num_waiting(gateway) == 0)
 
 
 async def refuse_it(request: FakeRequest) -> None:
