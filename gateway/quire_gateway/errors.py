@@ -105,3 +105,13 @@ class ApiError(Exception):
             (b"retry-after", str(-(-milliseconds // 1000)).encode()),
             (b"retry-after-ms", str(milliseconds).encode()),
         ]
+
+
+def shutting_down() -> ApiError:
+    """Return what a request is told by a gateway that ends."""
+    return ApiError(
+        503,
+        "The gateway is shutting down; send the request again.",
+        reason="shutting_down",
+        retry_after_seconds=1.0,
+    )

@@ -20,9 +20,10 @@ from pathlib import Path
 
 from quire_engine.protocol.internal_token import MIN_SECRET_BYTES
 from quire_engine.startup_heap import freeze_startup_heap
-from quire_gateway.errors import SettingsError
+from quire_gateway.errors import SettingsError, shutting_down
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.deadlines import Deadlines
+from quire_gateway.http.pool import CONNECT_SECONDS
 from quire_gateway.http.request import Application
 from quire_gateway.http.tasks import in_tasks
 from quire_gateway.http.tls import CHECK_SECONDS, HANDSHAKE_SECONDS, Certificate
@@ -38,6 +39,7 @@ _BACKLOG = 2048
 _MANAGEMENT_CONNECTIONS = 64
 _MANAGEMENT_BODY_BYTES = 4096
 _POLL_SECONDS = 0.05
+_LAST_WORDS_SECONDS = CONNECT_SECONDS + 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -204,10 +206,21 @@ class _Process:
         deadline = loop.time() + settings.drain_seconds
         while self._bounds.connections and loop.time() < deadline and not self._second.is_set():
             await self._pause(_POLL_SECONDS)
-        for link in self._fleet.links.values():
-            for relay in list(link.relays):
-                relay.on_failure("shutdown", was_reused=False)
-        await asyncio.sleep(0)
+        await self._end_answers()
+
+    async def _end_answers(self) -> None:
+        """Tell all that still wait: an error event where a stream has begun, 503 before that.
+
+        A request that is on its way to an engine is told once it got there, or did not; hence, and
+        for clients that are slow to read, the time.
+        """
+        self._fleet.refuse_all(shutting_down)
+        deadline = asyncio.get_running_loop().time() + _LAST_WORDS_SECONDS
+        while True:
+            self._fleet.end_answers("shutdown")
+            if not self._bounds.connections or asyncio.get_running_loop().time() > deadline:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _pause(self, seconds: float) -> None:
         """Wait so long, or until the second signal."""

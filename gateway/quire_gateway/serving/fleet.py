@@ -1,13 +1,15 @@
 """All services and their engines, by the routing documents that are in force."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
 from quire_engine.protocol.internal_token import internal_token
+from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.choose import Chance
 from quire_gateway.choosing.endpoint import Endpoint
+from quire_gateway.errors import ApiError
 from quire_gateway.http.headers import Headers
 from quire_gateway.http.pool import ConnectionPool
 from quire_gateway.routing.document import EnginePlace, RoutingDocument
@@ -63,6 +65,8 @@ class Fleet:
         """Of ingresses: who asks at one means its services alone."""
         self.services: dict[tuple[str, str], Service] = {}
         self.links: dict[Endpoint, Link] = {}
+        self._left: list[Link] = []
+        """Of engines that get no requests any more, and still owe answers."""
 
     def find(self, model: str, host: str) -> Service | None:
         """Return the service that a model's name means to who asks at a host.
@@ -87,16 +91,18 @@ class Fleet:
         """Put these documents in force, and no others."""
         wanted = {document.key: document for document in documents}
         for key in self.services.keys() - wanted.keys():
-            self._sync_engines(self.services.pop(key), ())
+            service = self.services.pop(key)
+            self._sync_engines(service, ())
+            service.close(_removed)
         for key, document in wanted.items():
-            service = self.services.get(key)
-            if service is not None and service.document is document:
+            known = self.services.get(key)
+            if known is not None and known.document is document:
                 continue
-            if service is None:
-                service = self.services[key] = self._make_service(document)
+            if known is None:
+                known = self.services[key] = self._make_service(document)
             else:
-                service.update(document)
-            self._sync_engines(service, document.engines)
+                known.update(document)
+            self._sync_engines(known, document.engines)
         self.services = {key: self.services[key] for key in wanted}
         self._by_model = {}
         for service in self.services.values():
@@ -110,11 +116,29 @@ class Fleet:
             await asyncio.sleep(_TICK_SECONDS)
             for service in self.services.values():
                 service.tick()
+            for link in [one for one in self._left if not one.endpoint.num_in_flight]:
+                self._left.remove(link)
+                _stop_watch(link)
+
+    def refuse_all(self, why: Callable[[], ApiError]) -> None:
+        """Refuse who waits for an engine or will ask for one, of every service."""
+        for service in self.services.values():
+            service.close(why)
+
+    def end_answers(self, reason: str) -> None:
+        """Break off all answers that are on their way, those of engines that have left too."""
+        for link in (*self.links.values(), *self._left):
+            for relay in list(link.relays):
+                # no engine's fault: it must not be what makes the request fail too often
+                relay.on_failure(reason, was_reused=True)
 
     async def close(self) -> None:
         """Leave all engines."""
-        tasks = [link.watch for link in self.links.values() if link.watch is not None]
+        links = [*self.links.values(), *self._left]
         self.update(())
+        for link in links:
+            _stop_watch(link)
+        tasks = [link.watch for link in links if link.watch is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _next_counter(self) -> int:
@@ -162,25 +186,33 @@ class Fleet:
             pool,
             link.headers,
             silence_seconds=self._silence_seconds,
-            on_state=service.hear,
+            on_state=partial(self._hear, service),
             on_lost=partial(self._lose, service, link),
         )
         link.watch = self._loop.create_task(watch.run())
 
+    def _hear(self, service: Service, endpoint: Endpoint, state: EngineState) -> None:
+        """An engine has told its state: of one that has left, only that it lives is of use."""
+        if endpoint in self.links:
+            service.hear(endpoint, state)
+
     def _lose(self, service: Service, link: Link, is_silent: bool) -> None:
         """An engine is not heard; if it hangs, nobody waits for its answers any more."""
-        service.lose(link.endpoint)
+        if link.endpoint in self.links:  # of one that has left, the index knows nothing more
+            service.lose(link.endpoint)
         for relay in list(link.relays) if is_silent else ():
             relay.on_failure("silent", was_reused=False)
 
     def _leave(self, service: Service, endpoint: Endpoint) -> None:
-        """Send nothing there any more; what is on its way is answered."""
+        """Send nothing there any more; what is on its way is answered, unless it falls silent."""
         service.endpoints.remove(endpoint)
         service.index.leave(endpoint.slot)
         link = self.links.pop(endpoint)
-        if link.watch is not None:
-            link.watch.cancel()
         link.pool.close()
+        if endpoint.num_in_flight:
+            self._left.append(link)
+        else:
+            _stop_watch(link)
 
     def _headers(self, document: RoutingDocument, address: str) -> Headers:
         headers: Headers = [(b"host", address.encode())]
@@ -190,6 +222,16 @@ class Fleet:
             )
             headers.append((b"authorization", b"Bearer " + token.encode()))
         return headers
+
+
+def _stop_watch(link: Link) -> None:
+    if link.watch is not None:
+        link.watch.cancel()
+
+
+def _removed() -> ApiError:
+    message = "The model does not exist any more: its service has been removed."
+    return ApiError(404, message, reason="model_not_found", param="model")
 
 
 def _host_of(service: Service) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from quire_gateway.errors import ApiError
+from quire_gateway.errors import ApiError, shutting_down
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.headers import Headers
 from quire_gateway.http.request import Answering, Request
@@ -103,12 +103,7 @@ class Gateway:
     ) -> Exchange | None:
         """Answer what needs no engine."""
         if self.is_refusing:
-            raise ApiError(
-                503,
-                "The gateway is shutting down; send the request again.",
-                reason="shutting_down",
-                retry_after_seconds=1.0,
-            )
+            raise shutting_down()
         if not self.has_routing:
             raise ApiError(
                 503,

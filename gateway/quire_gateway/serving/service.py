@@ -101,6 +101,7 @@ class Service:
         self._answers: dict[Waiting, Grant | ApiError] = {}
         """Of those that have waited and are about to be told."""
         self._holding: set[Endpoint] = set()
+        self._why_closed: Callable[[], ApiError] | None = None
         self._survival = Expectations(merge_lengths([]))
         self._survival_at = -inf
         self.update(document)
@@ -152,8 +153,10 @@ class Service:
         Raises
         ------
         ApiError
-            429 or 503, with the time to try again.
+            429 or 503, with the time to try again; what `close` was given.
         """
+        if self._why_closed is not None:
+            raise self._why_closed()
         if self.document.is_suspended:
             raise ApiError(
                 503,
@@ -185,6 +188,21 @@ class Service:
         if grant.holds_room:
             self._holding.discard(grant.endpoint)
         self.dispatch()
+
+    def close(self, why: Callable[[], ApiError]) -> None:
+        """Refuse who waits and who comes: nobody gets an engine any more; the first reason stays.
+
+        Parameters
+        ----------
+        why
+            Makes the error for each of them.
+        """
+        if self._why_closed is None:
+            self._why_closed = why
+        for waiting in list(self._waiting):
+            _, tell = self._waiting[waiting]
+            self._forget(waiting)
+            self._tell_soon(waiting, tell, self._why_closed())
 
     def dispatch(self) -> None:
         """Give engines to those that wait, as far as there is room."""
