@@ -25,8 +25,9 @@ _MODULES = (
     *("http/client_connection", "http/deadlines", "http/engine_connection", "http/framing"),
     *("http/headers", "http/pool", "http/request", "http/sse"),
     "routing/access",
-    *("serving/account", "serving/exchange", "serving/gateway", "serving/record"),
-    *("serving/relay", "serving/service", "serving/tallies", "serving/trace_context"),
+    *("serving/account", "serving/claim", "serving/directory", "serving/exchange"),
+    *("serving/gateway", "serving/link", "serving/record", "serving/relay"),
+    *("serving/service", "serving/tallies", "serving/trace_context"),
 )
 """Without those that define msgspec's structures, which need to be classes of Python."""
 

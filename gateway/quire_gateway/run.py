@@ -28,6 +28,7 @@ from quire_gateway.http.request import Application
 from quire_gateway.http.tasks import in_tasks
 from quire_gateway.http.tls import CHECK_SECONDS, HANDSHAKE_SECONDS, Certificate
 from quire_gateway.routing.source import Source, open_source
+from quire_gateway.serving.claim import Court
 from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.gateway import Gateway
 from quire_gateway.serving.management import Management
@@ -97,10 +98,12 @@ class _Process:
             stale_seconds=settings.stale_seconds,
             silence_seconds=settings.silence_seconds,
         )
+        clock = asyncio.get_running_loop().time
+        court = Court(self._fleet, self._metrics, name.encode(), clock)
         self._gateway = Gateway(
             self._fleet,
             self._metrics,
-            name=name,
+            claim=court.claim,
             is_ready=self._is_ready,
             request_timeout_seconds=settings.request_timeout_seconds,
             logs_requests=settings.log_requests,

@@ -4,6 +4,11 @@ inquiry     what a request asks for, read once
 service     one service: its engines, its queue, who gets which
 watch       the state of one engine, as it pushes it
 fleet       all services, by the routing documents
+directory   which service a model's name means
+wish        what a request wants of its service
+claim       a request's claim to an engine: counted, admitted, judged
+account     what it is counted as
+link        connections to one engine
 exchange    one request on its way: tried, failed over, passed on
 record      what is known of a request when it ends, and its line in the log
 tracing     requests as spans, if that is wanted

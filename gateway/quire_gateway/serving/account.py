@@ -6,35 +6,28 @@ It is counted by an estimate when it comes, and corrected when its engine says w
 from quire_engine.protocol.token_usage import TokenUsage
 from quire_gateway.choosing.demand import Demand
 from quire_gateway.routing.document import ApiKey
-from quire_gateway.serving.inquiry import Inquiry
 from quire_gateway.serving.metrics import GatewayMetrics
-from quire_gateway.serving.record import Record
+from quire_gateway.serving.relay import Outcome
 from quire_gateway.serving.service import Service
+from quire_gateway.serving.wish import Wish
 
 
 class Account:
     """Of one request."""
 
-    __slots__ = ("_demand", "_inquiry", "_key", "_metrics", "_record", "_service", "_size")
+    __slots__ = ("_demand", "_key", "_metrics", "_service", "_size", "_wish")
 
     def __init__(
-        self,
-        service: Service,
-        key: ApiKey,
-        inquiry: Inquiry,
-        demand: Demand,
-        record: Record,
-        metrics: GatewayMetrics,
+        self, service: Service, key: ApiKey, wish: Wish, demand: Demand, metrics: GatewayMetrics
     ) -> None:
         self._service = service
         self._key = key
-        self._inquiry = inquiry
+        self._wish = wish
         self._demand = demand
-        self._record = record
         self._metrics = metrics
         self._size = demand.num_prompt_tokens + demand.num_output_tokens * demand.num_sequences
 
-    def open(self, *, is_retry: bool) -> None:
+    def open(self) -> None:
         """Count it as it comes.
 
         Raises
@@ -42,7 +35,12 @@ class Account:
         ApiError
             429: its key's limits do not allow it.
         """
-        self._service.access.spend(self._key, self._size, self._record.started_at)
+        self._service.access.spend(self._key, self._size, self._wish.arrived_at)
+        self.arrive()
+
+    def arrive(self) -> None:
+        """Count it as demand, whatever its key may."""
+        is_retry = self._wish.is_retry
         self._service.arrivals.arrive(self._demand.num_prompt_tokens, is_retry=is_retry)
 
     def refuse(self, reason: str, now: float) -> None:
@@ -53,40 +51,41 @@ class Account:
     def leave(self, now: float, *, was_sent: bool) -> None:
         """Its client has left: it took nothing, or what nobody will say."""
         if was_sent:
-            tokens = self._metrics.key_tokens
-            tokens.labels(self._record.service, self._key.name, "estimated").inc(self._size)
+            self._count_tokens("estimated", self._size)
         else:
             self._correct(-self._size, now)
 
-    def close(self, status: int, usage: TokenUsage | None, now: float) -> None:
+    def close(self, outcome: Outcome, first_byte_at: float | None, now: float) -> None:
         """Count what it took, as far as that is known."""
-        if status >= 400:
+        if outcome.status >= 400:
             self._correct(-self._size, now)
             return
-        self._record.usage = usage
-        service, key, tokens = self._record.service, self._key.name, self._metrics.key_tokens
+        usage = outcome.usage
         if usage is None:
-            tokens.labels(service, key, "estimated").inc(self._size)
+            self._count_tokens("estimated", self._size)
             return
         self._correct(usage.num_tokens - self._size, now)
-        tokens.labels(service, key, "prompt").inc(usage.num_prompt_tokens)
-        tokens.labels(service, key, "completion").inc(usage.num_output_tokens)
-        self._service.arrivals.end(self._inquiry.num_prompt_tokens, usage)
-        self._judge_promises(usage, now)
+        self._count_tokens("prompt", usage.num_prompt_tokens)
+        self._count_tokens("completion", usage.num_output_tokens)
+        self._service.arrivals.end(self._wish.num_prompt_tokens, usage)
+        if first_byte_at is not None and self._wish.is_stream and not self._demand.is_background:
+            self._judge_promises(usage, first_byte_at, now)
+
+    def _count_tokens(self, kind: str, amount: float) -> None:
+        label = self._service.document.label
+        self._metrics.key_tokens.labels(label, self._key.name, kind).inc(amount)
 
     def _correct(self, num_more: float, now: float) -> None:
         self._service.access.correct(self._key, num_more, now)
 
-    def _judge_promises(self, usage: TokenUsage, now: float) -> None:
+    def _judge_promises(self, usage: TokenUsage, first_byte_at: float, now: float) -> None:
         """Count whether the first token and the pace were as promised; streams show both."""
-        first_at, limits = self._record.first_byte_at, self._service.document.thresholds
-        if first_at is None or not self._inquiry.is_stream or self._demand.is_background:
-            return
+        limits = self._service.document.thresholds
         promised = limits.slo_time_to_first_token_seconds
         if promised is not None:
-            seconds = first_at - self._record.started_at
+            seconds = first_byte_at - self._wish.arrived_at
             self._service.arrivals.first_token.count(seconds, promised)
         promised = limits.slo_time_per_output_token_seconds
         if promised is not None and usage.num_output_tokens > 1:
-            seconds = (now - first_at) / (usage.num_output_tokens - 1)
+            seconds = (now - first_byte_at) / (usage.num_output_tokens - 1)
             self._service.arrivals.output_token.count(seconds, promised)

@@ -2,38 +2,32 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 
-from quire_engine.protocol.internal_token import internal_token
 from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.choose import Chance
 from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.errors import ApiError
 from quire_gateway.http.headers import Headers
-from quire_gateway.http.pool import ConnectionPool
 from quire_gateway.routing.document import EnginePlace, RoutingDocument
-from quire_gateway.serving.relay import Relay
+from quire_gateway.serving.directory import Directory
+from quire_gateway.serving.link import Link, link_headers
 from quire_gateway.serving.service import Service
 from quire_gateway.serving.watch import EngineWatch
 
 _TICK_SECONDS = 0.1
 
 
-@dataclass(slots=True, eq=False)
-class Link:
+class EngineLink(Link):
     """One engine with all that leads to it."""
 
-    endpoint: Endpoint
-    pool: ConnectionPool
-    headers: Headers
-    """Of every request: the engine's name and who asks."""
-    watch: asyncio.Task[None] | None = None
-    relays: set[Relay] = field(default_factory=set)
-    """Answers that are on their way."""
+    def __init__(self, endpoint: Endpoint, headers: Headers) -> None:
+        super().__init__(endpoint.address, headers)
+        self.endpoint = endpoint
+        self.watch: asyncio.Task[None] | None = None
 
 
-class Fleet:
+class Fleet(Directory[Service]):
     """Keeps services and links as the documents want them.
 
     Parameters
@@ -53,6 +47,7 @@ class Fleet:
         stale_seconds: float,
         silence_seconds: float,
     ) -> None:
+        super().__init__()
         self._gateway = gateway
         self._root_secret = root_secret
         self._chance = chance
@@ -60,32 +55,9 @@ class Fleet:
         self._silence_seconds = silence_seconds
         self._loop = asyncio.get_running_loop()
         self._counter = 0
-        self._by_model: dict[str, list[Service]] = {}
-        self._hosts: set[str] = set()
-        """Of ingresses: who asks at one means its services alone."""
-        self.services: dict[tuple[str, str], Service] = {}
-        self.links: dict[Endpoint, Link] = {}
-        self._left: list[Link] = []
+        self.links: dict[Endpoint, EngineLink] = {}
+        self._left: list[EngineLink] = []
         """Of engines that get no requests any more, and still owe answers."""
-
-    def find(self, model: str, host: str) -> Service | None:
-        """Return the service that a model's name means to who asks at a host.
-
-        Parameters
-        ----------
-        host
-            Name that the client asked for, lower case, without a port.
-        """
-        found = [one for one in self._by_model.get(model, ()) if self.is_at(one, host)]
-        if len(found) > 1:
-            found.sort(
-                key=lambda one: not _is_own_name(one, host)
-            )  # stable: the oldest stays first
-        return found[0] if found else None
-
-    def is_at(self, service: Service, host: str) -> bool:
-        """Whether a service is to be found at a host: all are, but for hosts of ingresses."""
-        return host not in self._hosts or host == _host_of(service)
 
     def update(self, documents: Iterable[RoutingDocument]) -> None:
         """Put these documents in force, and no others."""
@@ -103,12 +75,7 @@ class Fleet:
             else:
                 known.update(document)
             self._sync_engines(known, document.engines)
-        self.services = {key: self.services[key] for key in wanted}
-        self._by_model = {}
-        for service in self.services.values():
-            for name in service.document.model_names:
-                self._by_model.setdefault(name, []).append(service)
-        self._hosts = {host for one in self.services.values() if (host := _host_of(one))}
+        self.arrange({key: self.services[key] for key in wanted})
 
     async def run(self) -> None:
         """Let time pass for those that wait."""
@@ -128,9 +95,8 @@ class Fleet:
     def end_answers(self, reason: str) -> None:
         """Break off all answers that are on their way, those of engines that have left too."""
         for link in (*self.links.values(), *self._left):
-            for relay in list(link.relays):
-                # no engine's fault: it must not be what makes the request fail too often
-                relay.on_failure(reason, was_reused=True)
+            # no engine's fault: it must not be what makes the request fail too often
+            link.end_answers(reason, is_nobodys_fault=True)
 
     async def close(self) -> None:
         """Leave all engines."""
@@ -168,7 +134,6 @@ class Fleet:
                 self._join(service, place)
 
     def _join(self, service: Service, place: EnginePlace) -> None:
-        host, _, port = place.address.rpartition(":")
         endpoint = Endpoint(
             place.address,
             accelerator=place.accelerator,
@@ -176,14 +141,14 @@ class Fleet:
             slot=service.index.join(),
         )
         endpoint.is_leaving = place.is_leaving
-        pool = ConnectionPool(host.strip("[]"), int(port))
-        link = Link(endpoint, pool, self._headers(service.document, place.address))
+        headers = link_headers(self._root_secret, service.document, place.address)
+        link = EngineLink(endpoint, headers)
         self.links[endpoint] = link
         service.add(endpoint)
 
         watch = EngineWatch(
             endpoint,
-            pool,
+            link.pool,
             link.headers,
             silence_seconds=self._silence_seconds,
             on_state=partial(self._hear, service),
@@ -196,12 +161,12 @@ class Fleet:
         if endpoint in self.links:
             service.hear(endpoint, state)
 
-    def _lose(self, service: Service, link: Link, is_silent: bool) -> None:
+    def _lose(self, service: Service, link: EngineLink, is_silent: bool) -> None:
         """An engine is not heard; if it hangs, nobody waits for its answers any more."""
         if link.endpoint in self.links:  # of one that has left, the index knows nothing more
             service.lose(link.endpoint)
-        for relay in list(link.relays) if is_silent else ():
-            relay.on_failure("silent", was_reused=False)
+        if is_silent:
+            link.end_answers("silent", is_nobodys_fault=False)
 
     def _leave(self, service: Service, endpoint: Endpoint) -> None:
         """Send nothing there any more; what is on its way is answered, unless it falls silent."""
@@ -214,17 +179,8 @@ class Fleet:
         else:
             _stop_watch(link)
 
-    def _headers(self, document: RoutingDocument, address: str) -> Headers:
-        headers: Headers = [(b"host", address.encode())]
-        if self._root_secret is not None:
-            token = internal_token(
-                self._root_secret, document.namespace, document.name, document.token_epoch
-            )
-            headers.append((b"authorization", b"Bearer " + token.encode()))
-        return headers
 
-
-def _stop_watch(link: Link) -> None:
+def _stop_watch(link: EngineLink) -> None:
     if link.watch is not None:
         link.watch.cancel()
 
@@ -232,13 +188,3 @@ def _stop_watch(link: Link) -> None:
 def _removed() -> ApiError:
     message = "The model does not exist any more: its service has been removed."
     return ApiError(404, message, reason="model_not_found", param="model")
-
-
-def _host_of(service: Service) -> str:
-    return (service.document.host or "").lower()
-
-
-def _is_own_name(service: Service, host: str) -> bool:
-    """Whether a host is the name of a service's own Service in the cluster."""
-    namespace, name = service.document.key
-    return host == f"{name}.{namespace}" or host.startswith(f"{name}.{namespace}.svc")

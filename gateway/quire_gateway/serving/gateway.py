@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Generic
 
 import msgspec
 
@@ -11,8 +12,9 @@ from quire_gateway.http.headers import Headers
 from quire_gateway.http.request import Answering, Request
 from quire_gateway.routing.access import may_use
 from quire_gateway.routing.document import ApiKey
+from quire_gateway.serving.claim import Claim, TellWay
+from quire_gateway.serving.directory import Directory, ServedT
 from quire_gateway.serving.exchange import Exchange, Surroundings
-from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.inquiry import (
     ENGINE_PATHS,
     bearer_of,
@@ -23,22 +25,22 @@ from quire_gateway.serving.inquiry import (
 from quire_gateway.serving.metrics import GatewayMetrics
 from quire_gateway.serving.record import Record, log_request
 from quire_gateway.serving.relay import error_events
-from quire_gateway.serving.service import Service
 from quire_gateway.serving.trace_context import trace_of
 from quire_gateway.serving.tracing import Tracing
+from quire_gateway.serving.wish import Wish
 
 JSON: Headers = [(b"content-type", b"application/json")]
 _MODELS = "/v1/models"
 _PROBES = frozenset({"/health", "/healthz", "/readyz"})
 
 
-class Gateway:
+class Gateway(Generic[ServedT]):
     """Answers clients.
 
     Parameters
     ----------
-    name
-        Under which engines report this gateway's counters.
+    claim
+        Makes a request's claim to an engine.
     is_ready
         Whether a load balancer should send requests here.
     tracing
@@ -47,16 +49,16 @@ class Gateway:
 
     def __init__(
         self,
-        fleet: Fleet,
+        directory: Directory[ServedT],
         metrics: GatewayMetrics,
         *,
-        name: str,
+        claim: Callable[[ServedT, ApiKey, Wish, TellWay], Claim],
         is_ready: Callable[[], bool],
         request_timeout_seconds: float,
         logs_requests: bool,
         tracing: Tracing | None = None,
     ) -> None:
-        self._fleet = fleet
+        self._directory = directory
         self._metrics = metrics
         self._is_ready = is_ready
         self._logs_requests = logs_requests
@@ -64,9 +66,7 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self._around = Surroundings(
             loop=self._loop,
-            fleet=fleet,
-            metrics=metrics,
-            gateway=name.encode(),
+            claim=claim,
             request_timeout_seconds=request_timeout_seconds,
             clock=self._loop.time,
             end=self._end,
@@ -126,7 +126,7 @@ class Gateway:
         self._metrics.key_requests.labels(record.service, record.key).inc()
         return Exchange(client, request, inquiry, service, key, record, self._around)
 
-    def _identify(self, model: str, request: Request) -> tuple[Service, ApiKey]:
+    def _identify(self, model: str, request: Request) -> tuple[ServedT, ApiKey]:
         """Return the model's service and whose request it is.
 
         Raises
@@ -135,7 +135,7 @@ class Gateway:
             404, 401 or 403. Which models there are is told to those who may use them.
         """
         host = host_of(request)
-        service = self._fleet.find(model, host)
+        service = self._directory.find(model, host)
         if service is None:
             raise _unknown_model(model, self._names(request))
         key = service.access.identify(bearer_of(request), host)
@@ -149,8 +149,8 @@ class Gateway:
         """The models that this client may use."""
         names: dict[str, None] = {}
         presented, host = bearer_of(request), host_of(request)
-        for service in self._fleet.services.values():
-            if not self._fleet.is_at(service, host):
+        for service in self._directory.services.values():
+            if not self._directory.is_at(service, host):
                 continue
             try:
                 key = service.access.identify(presented, host)
@@ -163,7 +163,7 @@ class Gateway:
         self, client: ClientConnection, request: Request, name: str, record: Record
     ) -> None:
         names = self._names(request)
-        if not names and bearer_of(request) is None and self._fleet.services:
+        if not names and bearer_of(request) is None and self._directory.services:
             message = "There is no key in the request: send it as `Authorization: Bearer KEY`."
             raise ApiError(401, message, reason="missing_api_key")
         if name and name not in names:
@@ -180,13 +180,11 @@ class Gateway:
 
     def _describe_model(self, name: str, request: Request) -> dict[str, object]:
         """A model as OpenAI has it; its length, as engines tell it, once one is heard."""
-        service = self._fleet.find(name, host_of(request))
-        endpoints = service.endpoints if service else []
-        lengths = [one.state.max_model_len for one in endpoints if one.state is not None]
+        service = self._directory.find(name, host_of(request))
         card: dict[str, object] = {"id": name, "object": "model", "created": 0}
         card["owned_by"] = "quire"
-        if any(lengths):
-            card["max_model_len"] = max(lengths)
+        if service is not None and service.max_model_len:
+            card["max_model_len"] = service.max_model_len
         return card
 
     def _end(self, client: ClientConnection, record: Record, error: ApiError | None) -> None:

@@ -39,6 +39,11 @@ class Outcome:
     usage: TokenUsage | None = None
     """Tokens that it took, if the engine said so."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the client has all that it will get."""
+        return self.kind in ("done", "broken")
+
 
 class Relay:
     """Receives one answer.

@@ -32,6 +32,7 @@ from quire_gateway.errors import ApiError
 from quire_gateway.routing.access import Access
 from quire_gateway.routing.document import ApiKey, RoutingDocument
 from quire_gateway.serving.arrivals import Arrivals
+from quire_gateway.serving.directory import Served
 
 LENGTHS_SECONDS = 5.0
 """How often the estimate of answers' lengths is made anew."""
@@ -66,7 +67,7 @@ class Ticket:
     """Whether it asked for one itself."""
 
 
-class Service:
+class Service(Served):
     """One service.
 
     Parameters
@@ -75,6 +76,9 @@ class Service:
         Numbers this gateway's requests, rising.
     clock
         Seconds of the event loop.
+    call_soon
+        Calls a function with its arguments when the caller has returned; the running event loop's
+        if none is given.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Service:
         clock: Callable[[], float],
         chance: Chance,
         stale_seconds: float,
+        call_soon: Callable[..., object] | None = None,
     ) -> None:
         self.document = document
         self.access = Access(document, lambda seconds: jitter(seconds, chance))
@@ -97,6 +102,7 @@ class Service:
         self._clock = clock
         self._chance = chance
         self._stale_seconds = stale_seconds
+        self._call_soon = call_soon or asyncio.get_running_loop().call_soon
         self._waiting: dict[Waiting, tuple[Ticket, Tell]] = {}
         self._answers: dict[Waiting, Grant | ApiError] = {}
         """Of those that have waited and are about to be told."""
@@ -218,6 +224,12 @@ class Service:
             self._tell_soon(waiting, tell, self._refuse(ticket, "deadline"))
         self.dispatch()
 
+    @property
+    def max_model_len(self) -> int:
+        """See `Served`."""
+        lengths = [one.state.max_model_len for one in self.endpoints if one.state is not None]
+        return max(lengths, default=0)
+
     def has_eligible(self) -> bool:
         """Whether any engine takes requests."""
         now = self._clock()
@@ -266,7 +278,7 @@ class Service:
 
     def _tell_soon(self, waiting: Waiting, tell: Tell, answer: Grant | ApiError) -> None:
         self._answers[waiting] = answer
-        asyncio.get_running_loop().call_soon(self._tell, waiting, tell)
+        self._call_soon(self._tell, waiting, tell)
 
     def _tell(self, waiting: Waiting, tell: Tell) -> None:
         answer = self._answers.pop(waiting, None)

@@ -1,0 +1,76 @@
+"""Which service a model's name means, and what of a service requests are answered by."""
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from quire_gateway.routing.access import Access
+from quire_gateway.routing.document import RoutingDocument
+
+ServiceKey = tuple[str, str]
+"""Namespace and name."""
+
+
+class Served:
+    """A service, as those see it who answer its clients."""
+
+    document: RoutingDocument
+    access: Access
+
+    def has_eligible(self) -> bool:
+        """Whether any engine takes requests."""
+        raise NotImplementedError
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest sequence that an engine takes; 0 while none has told it."""
+        raise NotImplementedError
+
+
+ServedT = TypeVar("ServedT", bound=Served)
+
+
+class Directory(Generic[ServedT]):
+    """Finds services; the oldest first where two claim the same name."""
+
+    def __init__(self) -> None:
+        self.services: dict[ServiceKey, ServedT] = {}
+        self._by_model: dict[str, list[ServedT]] = {}
+        self._hosts: set[str] = set()
+        """Of ingresses: who asks at one means its services alone."""
+
+    def arrange(self, services: Mapping[ServiceKey, ServedT]) -> None:
+        """Have these services, in this order, and no others."""
+        self.services, self._by_model = dict(services), {}
+        for service in self.services.values():
+            for name in service.document.model_names:
+                self._by_model.setdefault(name, []).append(service)
+        self._hosts = {host for one in self.services.values() if (host := _host_of(one))}
+
+    def find(self, model: str, host: str) -> ServedT | None:
+        """Return the service that a model's name means to who asks at a host.
+
+        Parameters
+        ----------
+        host
+            Name that the client asked for, lower case, without a port.
+        """
+        found = [one for one in self._by_model.get(model, ()) if self.is_at(one, host)]
+        if len(found) > 1:
+            found.sort(
+                key=lambda one: not _is_own_name(one, host)
+            )  # stable: the oldest stays first
+        return found[0] if found else None
+
+    def is_at(self, service: Served, host: str) -> bool:
+        """Whether a service is to be found at a host: all are, but for hosts of ingresses."""
+        return host not in self._hosts or host == _host_of(service)
+
+
+def _host_of(service: Served) -> str:
+    return (service.document.host or "").lower()
+
+
+def _is_own_name(service: Served, host: str) -> bool:
+    """Whether a host is the name of a service's own Service in the cluster."""
+    namespace, name = service.document.key
+    return host == f"{name}.{namespace}" or host.startswith(f"{name}.{namespace}.svc")
