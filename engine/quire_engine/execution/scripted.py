@@ -11,6 +11,7 @@ from quire_engine.config import EngineConfig
 from quire_engine.execution.base import Batch, StepResult
 from quire_engine.execution.clocks import VirtualClock
 from quire_engine.execution.simulated import SimulatedExecutor, predict_batch
+from quire_engine.execution.simulation_target import SimulationTarget
 
 TOKEN = 97
 """What every request generates until it ends."""
@@ -26,9 +27,14 @@ class ScriptedExecutor(SimulatedExecutor):
     """
 
     def __init__(
-        self, config: EngineConfig, *, clock: VirtualClock, output_lengths: Mapping[int, int]
+        self,
+        config: EngineConfig,
+        *,
+        clock: VirtualClock,
+        output_lengths: Mapping[int, int],
+        target: SimulationTarget | None = None,
     ) -> None:
-        super().__init__(config, clock=clock)
+        super().__init__(config, clock=clock, target=target)
         self._virtual_clock = clock
         self._output_lengths = output_lengths
         num_rows = config.scheduler.max_num_seqs
@@ -37,7 +43,14 @@ class ScriptedExecutor(SimulatedExecutor):
         self._stop_ids = [TOKEN] * num_rows
 
     def count_steps(self, limit: int, *, positions: Mapping[int, int], until: float) -> int:
-        """Return how many equal decode steps there are before one ends a request.
+        """Return how many equal decode steps there are before one ends a request; at least 1.
+
+        See `time_steps`.
+        """
+        return max(len(self.time_steps(limit, positions=positions, until=until)), 1)
+
+    def time_steps(self, limit: int, *, positions: Mapping[int, int], until: float) -> list[float]:
+        """Return when each of the equal decode steps ends, up to the first that ends a request.
 
         Parameters
         ----------
@@ -51,11 +64,13 @@ class ScriptedExecutor(SimulatedExecutor):
         steps = min(limit, *(self._ends[row] - start for row, start in positions.items()))
         context = sum(positions.values()) + len(positions)
         now = self._virtual_clock.now()
-        for step, seconds in enumerate(self._decode_seconds(len(positions), context, steps)):
+        ends: list[float] = []
+        for seconds in self._decode_seconds(len(positions), context, max(steps, 1)):
             if now >= until:
-                return max(step, 1)
+                break
             now += seconds
-        return max(steps, 1)
+            ends.append(now)
+        return ends
 
     def rescript(self, row: int, end: int) -> None:
         """Let a running request's stop token be at another position, which is not reached yet."""

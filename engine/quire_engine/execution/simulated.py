@@ -19,7 +19,7 @@ from quire_engine.execution.clocks import Clock, RealClock
 from quire_engine.execution.contract import BatchChecker
 from quire_engine.execution.simulated_grammars import SimulatedGrammars
 from quire_engine.execution.simulated_scores import SimulatedScores
-from quire_engine.execution.simulation_target import find_target
+from quire_engine.execution.simulation_target import SimulationTarget, find_target
 from quire_engine.profiles.step_time import StepTimeModel, count_pairs
 from quire_engine.protocol.messages import ModelFacts
 
@@ -54,6 +54,8 @@ class SimulatedExecutor(Executor):
         Where time passes: the machine's clock by default, or a `VirtualClock`.
     check
         Hold every batch against the executor's contract; costs some 0.4 ms at 256 decodes.
+    target
+        What to simulate, in place of what `config` names.
 
     Raises
     ------
@@ -62,10 +64,15 @@ class SimulatedExecutor(Executor):
     """
 
     def __init__(
-        self, config: EngineConfig, *, clock: Clock | None = None, check: bool = False
+        self,
+        config: EngineConfig,
+        *,
+        clock: Clock | None = None,
+        check: bool = False,
+        target: SimulationTarget | None = None,
     ) -> None:
         self._config = config
-        self._target = find_target(config)
+        self._target = target or find_target(config)
         self._clock = clock or RealClock()
         self._is_checked = check
         self._checker: BatchChecker | None = None
