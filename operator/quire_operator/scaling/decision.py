@@ -1,0 +1,159 @@
+"""What scaling decides, and what it remembers from one decision to the next.
+
+Memory may be lost at any time: a decision with a new one keeps the replicas that there are, until
+as much has been seen as it takes to know better.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from quire_operator.scaling.inputs import GatewayFigures
+
+Action = Literal["Hold", "Start", "Up", "Down", "Move", "Zero", "Wake", "Limit"]
+"""Hold: as it is. Start: the first replicas. Move: some come so that others can go.
+Zero and Wake: to none, and from none. Limit: bounds of the spec made it."""
+
+FindingCode = Literal[
+    "CapacityUnknown",
+    "Infeasible",
+    "MetricsStale",
+    "NoMetrics",
+    "PriceUnknown",
+    "ProfilesDiffer",
+    "SloImpossible",
+    "ShortOfGpus",
+    "OutOfRange",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that people should know."""
+
+    code: FindingCode
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorFigures:
+    """What was computed of one accelerator, for metrics."""
+
+    wanted: int
+    """Replicas that the mix has of it."""
+    requests_per_second: float | None
+    """Of this traffic, that one replica serves within its promises at the target; None: not known.
+    """
+    tokens_per_second: float | None
+    """Generated ones, of these."""
+    load: float | None
+    """Of the wanted replicas, expected; 1 is the target."""
+    binding: str
+    """What runs out first: blocks, seats, step or first_token; empty: not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceDecision:
+    """What should be of one service."""
+
+    key: str
+    action: Action
+    replicas: Mapping[str, int]
+    """To be asked for now, by accelerator. In modes other than Auto as it is."""
+    wanted: Mapping[str, int]
+    """Where that leads to, once all that is asked for is there. In Recommend: what Auto would do.
+    """
+    victims: tuple[str, ...] = ()
+    """Replicas that go, so that what is there becomes `replicas`: to be drained first."""
+    traffic_shares: Mapping[str, float] = field(default_factory=dict)
+    """Parts of the tokens by accelerator; empty: gateways choose alone."""
+    reason: str
+    """In a sentence."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """The figures behind it, for people."""
+    findings: tuple[Finding, ...] = ()
+    are_metrics_fresh: bool = True
+    short_since: Mapping[str, float] = field(default_factory=dict)
+    """Accelerators that found no node in time, and since when."""
+    accelerators: Mapping[str, AcceleratorFigures] = field(default_factory=dict)
+    requests_per_second: float | None = None
+    """New ones, as estimated now; None: not known."""
+    pressure: float | None = None
+    """Mean of the ready replicas, weighted by what they can do; None: not known."""
+
+    @property
+    def is_change(self) -> bool:
+        """Whether replicas are asked for otherwise than before."""
+        return self.action != "Hold"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What should be of all services."""
+
+    services: tuple[ServiceDecision, ...]
+    """In the order of the inputs."""
+
+    def of(self, key: str) -> ServiceDecision:
+        """Return that of one service."""
+        return next(one for one in self.services if one.key == key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """New requests of one interval."""
+
+    at: float
+    """Its end."""
+    seconds: float
+    arrivals: tuple[float, ...]
+    """By prompt bucket."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """The largest demand of a part of the stabilization window."""
+
+    at: float
+    """End of the part."""
+    load: float
+    """Requests per second; by this peaks are compared."""
+    rates: tuple[float, ...]
+    """Requests per second by prompt bucket."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceMemory:
+    """What is remembered of one service."""
+
+    since: float
+    """Since when it has been watched without a gap."""
+    counts: Mapping[str, GatewayFigures] = field(default_factory=dict)
+    """Newest counts by gateway."""
+    samples: tuple[Sample, ...] = ()
+    """The last minutes."""
+    ended: tuple[tuple[float, ...], ...] = ()
+    """Answered requests by lengths of prompt and output; old ones fade."""
+    tokens: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Prompt, output and cached tokens of these."""
+    peaks: tuple[Peak, ...] = ()
+    last_request_at: float
+    rising_since: float | None = None
+    """Since when more has been wanted."""
+    short_since: Mapping[str, float] = field(default_factory=dict)
+    correction: float = 1.0
+    """By how much replicas do less than their profiles say, as kept promises show."""
+    kept: tuple[float, float] = (0.0, 0.0)
+    """Promises met and missed since the correction was last looked at."""
+    corrected_at: float = 0.0
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """As told last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingMemory:
+    """What is remembered of all services."""
+
+    services: Mapping[str, ServiceMemory] = field(default_factory=dict)
+    at: float | None = None
+    """Time of the newest decision."""
