@@ -25,6 +25,7 @@ _MODULES = (
     *("http/client_connection", "http/deadlines", "http/engine_connection", "http/framing"),
     *("http/headers", "http/pool", "http/request", "http/sse"),
     "routing/access",
+    *("workers/remote", "workers/bench", "workers/channel", "workers/services"),
     *("serving/account", "serving/claim", "serving/directory", "serving/exchange"),
     *("serving/gateway", "serving/link", "serving/record", "serving/relay"),
     *("serving/service", "serving/tallies", "serving/trace_context"),

@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import NoReturn
@@ -21,6 +22,7 @@ _ABOVE_ZERO = (
     "max_body_bytes",
     "max_total_body_bytes",
 )
+_MAX_WORKERS = 64
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -44,6 +46,10 @@ class GatewaySettings:
     Default: no TLS."""
     tls_key_file: str = ""
     """File with its private key."""
+    workers: int = 1
+    """Processes that move bytes: one for each core that they may use. With 1, one process does
+    all; with more, another one decides for them, and one watches over all (Linux only). What the
+    bounds below allow, each takes its part of."""
     management_host: str = "127.0.0.1"
     """Address of probes, metrics and the fleet."""
     management_port: int = 8090
@@ -87,6 +93,10 @@ class GatewaySettings:
         for name in ("drain_grace_seconds", "drain_seconds"):
             if not 0 <= getattr(self, name) < math.inf:
                 self._refuse(name, "a number, 0 or above")
+        if not 1 <= self.workers <= _MAX_WORKERS:
+            self._refuse("workers", f"1 to {_MAX_WORKERS}")
+        if self.workers > 1 and sys.platform != "linux":
+            raise SettingsError("--workers above 1 needs Linux: leave it out")
         for name in ("port", "management_port"):
             if not 0 <= getattr(self, name) <= 65535:
                 self._refuse(name, "a port, 0 to 65535")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,10 +15,12 @@ import pytest
 
 from quire_engine.profiles.step_time import constant_step_time
 from quire_engine.protocol.state import Heartbeat
-from tests.api.servers import MODEL, RunningServer
+from tests.api.servers import MODEL, RunningServer, children_of, command_line
 from tests.unit.gateway.builders import document, state
 
 GATEWAY = ("-m", "quire_gateway")
+WORKERS = os.environ.get("TEST_GATEWAY_WORKERS", "1")
+"""Each test holds for a gateway of one process and for one of several."""
 _MANAGEMENT = re.compile(r"management on (http://\S+)")
 _BEAT_SECONDS = 0.1
 
@@ -53,7 +56,7 @@ class RunningGateway(RunningServer):
         self.routing = path
         self.write(documents)
         always = ("--routing", str(path), "--management-port", "0", "--log-format", "text")
-        super().__init__(*always, *flags, program=GATEWAY, stderr=stderr)
+        super().__init__(*always, "--workers", WORKERS, *flags, program=GATEWAY, stderr=stderr)
 
     def write(self, documents: Sequence[dict[str, Any]]) -> None:
         """Write the routing file."""
@@ -70,6 +73,12 @@ class RunningGateway(RunningServer):
         services = self.manage("/fleet").json()["services"]
         found: dict[str, Any] = next(one for one in services if one["name"] == name)
         return found
+
+    def children(self, role: str) -> list[int]:
+        """Process ids of its deciding process, or of its workers."""
+        found = children_of(self.process.pid, "quire_gateway.workers.child")
+        mark = f'"role":"{role}"'.encode()
+        return [pid for pid in found if mark in command_line(pid)]
 
     def num_eligible(self, name: str = "chat") -> int:
         """Engines that requests are sent to."""

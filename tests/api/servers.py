@@ -182,14 +182,15 @@ def children_of(pid: int, module: str) -> list[int]:
     """Process ids of a process's children that run this module."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     wanted = f"\0{module}\0".encode()
-    return [int(child) for child in children if wanted in _command_line(child)]
+    return [int(child) for child in children if wanted in command_line(child)]
 
 
-def _command_line(pid: str) -> bytes:
+def command_line(pid: int | str) -> bytes:
+    """A process's words, with a zero byte after each; empty for one that has just ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return b""  # it has just ended
+        return b""
 
 
 def is_alive(pid: int) -> bool:

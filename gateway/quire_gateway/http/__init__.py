@@ -1,5 +1,6 @@
 """Bytes: connections of clients and to engines, with httptools on both sides.
 
+port                sockets that connections come to, and their bounds
 client_connection   requests in, answers out
 request             what was asked, and what connections share
 framing             how answers are framed

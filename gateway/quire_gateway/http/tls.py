@@ -4,6 +4,7 @@ A changed pair is first put together apart. Only one that fits is used, by hands
 connections that there are keep theirs.
 """
 
+import asyncio
 import logging
 import ssl
 from pathlib import Path
@@ -81,6 +82,13 @@ class Certificate:
             else:
                 stamps.append((found.st_ino, found.st_mtime_ns, found.st_size))
         return tuple(stamps)
+
+
+async def keep_renewed(certificate: Certificate | None) -> None:
+    """Look at the certificate's files now and then, until cancelled."""
+    while certificate is not None:
+        await asyncio.sleep(CHECK_SECONDS)
+        certificate.renew()
 
 
 def _refuse_password() -> NoReturn:

@@ -81,6 +81,10 @@ class Access:
             raise ApiError(401, "The key is not known.", reason="invalid_api_key")
         return key
 
+    def with_digest(self, digest: str) -> ApiKey:
+        """Return the key with this SHA-256, in hexadecimal digits; nobody's where it is gone."""
+        return self._keys.get(digest, NOBODY)
+
     def correct(self, key: ApiKey, num_more: float, now: float) -> None:
         """Count the tokens that a request took beyond those it was let in with, or give back."""
         limit = self._limits.get(key.sha256, (None, None))[1]

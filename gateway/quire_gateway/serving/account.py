@@ -43,6 +43,10 @@ class Account:
         is_retry = self._wish.is_retry
         self._service.arrivals.arrive(self._demand.num_prompt_tokens, is_retry=is_retry)
 
+    def charge(self, now: float) -> None:
+        """Count it against its key's limits, though they were not asked."""
+        self._correct(self._size, now)
+
     def refuse(self, reason: str, now: float) -> None:
         """It took nothing."""
         self._correct(-self._size, now)

@@ -10,7 +10,7 @@ from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.errors import ApiError
 from quire_gateway.http.headers import Headers
 from quire_gateway.routing.document import EnginePlace, RoutingDocument
-from quire_gateway.serving.directory import Directory
+from quire_gateway.serving.directory import Directory, ServiceKey
 from quire_gateway.serving.link import Link, link_headers
 from quire_gateway.serving.service import Service
 from quire_gateway.serving.watch import EngineWatch
@@ -56,6 +56,8 @@ class Fleet(Directory[Service]):
         self._loop = asyncio.get_running_loop()
         self._counter = 0
         self.links: dict[Endpoint, EngineLink] = {}
+        self.on_silent: Callable[[ServiceKey, str], None] = _tell_nobody
+        """Told of each engine that hangs, for answers that are elsewhere."""
         self._left: list[EngineLink] = []
         """Of engines that get no requests any more, and still owe answers."""
 
@@ -65,7 +67,7 @@ class Fleet(Directory[Service]):
         for key in self.services.keys() - wanted.keys():
             service = self.services.pop(key)
             self._sync_engines(service, ())
-            service.close(_removed)
+            service.close(removed)
         for key, document in wanted.items():
             known = self.services.get(key)
             if known is not None and known.document is document:
@@ -167,6 +169,7 @@ class Fleet(Directory[Service]):
             service.lose(link.endpoint)
         if is_silent:
             link.end_answers("silent", is_nobodys_fault=False)
+            self.on_silent(service.document.key, link.address)
 
     def _leave(self, service: Service, endpoint: Endpoint) -> None:
         """Send nothing there any more; what is on its way is answered, unless it falls silent."""
@@ -185,6 +188,11 @@ def _stop_watch(link: EngineLink) -> None:
         link.watch.cancel()
 
 
-def _removed() -> ApiError:
+def _tell_nobody(service: ServiceKey, address: str) -> None:
+    """All answers are in this process."""
+
+
+def removed() -> ApiError:
+    """Return what a request is told whose service is not there any more."""
     message = "The model does not exist any more: its service has been removed."
     return ApiError(404, message, reason="model_not_found", param="model")

@@ -4,7 +4,7 @@ It is not for clients: it asks for no key, and names services, keys and engines.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -14,6 +14,7 @@ from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.errors import ApiError
 from quire_gateway.http.client_connection import ClientConnection
+from quire_gateway.http.port import SharedBounds
 from quire_gateway.http.request import Request
 from quire_gateway.serving.arrivals import DemandReport
 from quire_gateway.serving.fleet import Fleet
@@ -22,6 +23,8 @@ from quire_gateway.serving.metrics import GatewayMetrics, family
 from quire_gateway.serving.service import Service
 
 FLEET_SCHEMA_VERSION = 1
+_MAX_CONNECTIONS = 64
+_MAX_BODY_BYTES = 4096
 
 
 class QueueReport(msgspec.Struct, kw_only=True):
@@ -67,8 +70,28 @@ class FleetReport(msgspec.Struct, kw_only=True):
     services: list[ServiceReport]
 
 
+def management_bounds(reader_stall_seconds: float) -> SharedBounds:
+    """Return the bounds of its port."""
+    return SharedBounds(
+        max_connections=_MAX_CONNECTIONS,
+        max_body_bytes=_MAX_BODY_BYTES,
+        max_total_body_bytes=_MAX_CONNECTIONS * _MAX_BODY_BYTES,
+        reader_stall_seconds=reader_stall_seconds,
+    )
+
+
+async def _nothing() -> None:
+    """Where one process does all, all is counted already."""
+
+
 class Management:
-    """Answers on the management port."""
+    """Answers on the management port.
+
+    Parameters
+    ----------
+    gather
+        Waited for before what was counted is told: other processes count, too.
+    """
 
     def __init__(
         self,
@@ -79,6 +102,7 @@ class Management:
         stale_seconds: float,
         is_ready: Callable[[], bool],
         routing_problem: Callable[[], str],
+        gather: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
         self._fleet = fleet
         self._metrics = metrics
@@ -86,6 +110,7 @@ class Management:
         self._stale_seconds = stale_seconds
         self._is_ready = is_ready
         self._routing_problem = routing_problem
+        self._gather = gather
         self._loop = asyncio.get_running_loop()
         metrics.watch(self._families)
 
@@ -99,8 +124,10 @@ class Management:
             answer_probe(client, path, is_ready=self._is_ready(), problem=problem)
         elif path == "/metrics":
             kind = [(b"content-type", CONTENT_TYPE_LATEST.encode())]
+            await self._gather()
             client.respond(200, kind, self._metrics.page())
         elif path == "/fleet":
+            await self._gather()
             client.respond(200, JSON, msgspec.json.encode(self.report()))
         else:
             message = "There are /healthz, /readyz, /metrics and /fleet."

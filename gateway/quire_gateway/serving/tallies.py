@@ -47,6 +47,10 @@ class Tally(Collector):
             count = self._counts[values] = Count()
         return count
 
+    def values(self) -> list[tuple[tuple[str, ...], float]]:
+        """Return all counts, by their labels' values."""
+        return [(labels, count.value) for labels, count in self._counts.items()]
+
     def collect(self) -> Iterator[Metric]:
         """See `Collector`."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
@@ -69,6 +73,11 @@ class Observations:
         """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def add(self, counts: Sequence[int], total: float) -> None:
+        """Count what was observed elsewhere."""
+        self.counts = [own + more for own, more in zip(self.counts, counts, strict=True)]
+        self.total += total
 
 
 class Distribution(Collector):
@@ -94,6 +103,10 @@ class Distribution(Collector):
         if found is None:
             found = self._observations[value] = Observations(self._bounds)
         return found
+
+    def values(self) -> list[tuple[tuple[str, ...], list[int], float]]:
+        """Return all that was observed, by the label's value."""
+        return [((label,), one.counts, one.total) for label, one in self._observations.items()]
 
     def collect(self) -> Iterator[Metric]:
         """See `Collector`."""

@@ -9,7 +9,7 @@ import pytest
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.framing import frame_answer
 from quire_gateway.http.request import Answering, Request
-from quire_gateway.run import SharedBounds
+from quire_gateway.http.port import SharedBounds
 
 GET = b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n"
 

@@ -1,0 +1,122 @@
+"""A decider or a worker as a process: `python -m quire_gateway.workers.child PLAN`.
+
+The supervisor starts it, and gives it sockets and memory that outlive it. A socket
+to the supervisor says that it lives, and once that it is ready. When the other end is gone, so is
+the supervisor, and this process ends, too.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
+
+import msgspec
+import uvloop
+
+from quire_engine.config import ObservabilityConfig
+from quire_engine.logs import configure
+from quire_gateway.errors import GatewayError
+from quire_gateway.settings import GatewaySettings
+
+Role = Literal["decider", "worker"]
+
+BEAT_SECONDS = 0.25
+BEAT, READY = b".", b"r"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child is told; numbers are those of open files."""
+
+    role: Role
+    number: int
+    """Of a worker, from 0."""
+    is_again: bool
+    """Whether one was there before it."""
+    settings: GatewaySettings
+    tether: int
+    court_address: str
+    """Of the unix socket that workers reach the decider at, without its leading zero."""
+    court: int = -1
+    """That socket, listening; the decider's."""
+    routing_board: int
+    loads_board: int
+    sockets: tuple[int, ...]
+    """Of clients, for a worker; of the management port, for the decider."""
+
+    def open_sockets(self) -> list[socket.socket]:
+        """Take them over."""
+        return [socket.socket(fileno=os.dup(number)) for number in self.sockets]
+
+
+class Tether:
+    """The socket to the supervisor.
+
+    Parameters
+    ----------
+    on_cut
+        Called when the supervisor is gone.
+    """
+
+    def __init__(self, descriptor: int, on_cut: Callable[[], None]) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(False)
+        self._on_cut = on_cut
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket, self._read)
+        self._beat()
+
+    def tell_ready(self) -> None:
+        """Its work can be done now."""
+        self._send(READY)
+
+    def _beat(self) -> None:
+        self._send(BEAT)
+        self._loop.call_later(BEAT_SECONDS, self._beat)
+
+    def _send(self, word: bytes) -> None:
+        with suppress(OSError):  # full while the supervisor is stopped, or gone
+            self._socket.send(word)
+
+    def _read(self) -> None:
+        with suppress(BlockingIOError):
+            if not self._receive():
+                self._loop.remove_reader(self._socket)
+                self._on_cut()
+
+    def _receive(self) -> bytes:
+        try:
+            return self._socket.recv(64)
+        except ConnectionError:
+            return b""
+
+
+def main() -> int:
+    """Run the child; the exit status is returned."""
+    plan = msgspec.json.decode(sys.argv[1], type=Plan)
+    configure(ObservabilityConfig(log_format=plan.settings.log_format), "gateway")
+    # until the event loop takes them: whoever is told to end before that just ends
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_run(plan))
+    except GatewayError as error:
+        print(f"quire-gateway: error: {error}", file=sys.stderr)
+        return 2
+
+
+async def _run(plan: Plan) -> int:
+    if plan.role == "decider":
+        from quire_gateway.workers.decider import decide
+
+        return await decide(plan)
+    from quire_gateway.workers.worker import work
+
+    return await work(plan)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

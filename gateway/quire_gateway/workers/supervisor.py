@@ -1,0 +1,153 @@
+"""The process that the others are children of: it starts them, and again when they end or hang.
+
+It holds what outlives them: the sockets of clients and of the management port, one of each worker,
+so that connections wait there for the next one; the socket that workers reach the decider at; and
+the memory in which that publishes. It has no connection itself.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+from contextlib import suppress
+
+from quire_gateway.errors import SettingsError
+from quire_gateway.http.port import open_sockets, url_of
+from quire_gateway.settings import GatewaySettings
+from quire_gateway.workers.board import make_board
+from quire_gateway.workers.child import Plan, Role
+from quire_gateway.workers.nursery import Child
+
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+_LONG_LIFE_SECONDS = 10.0
+"""Who lived so long is started again at once."""
+_LAST_SECONDS = 15.0
+"""Beyond grace and drain, until children are ended that do not end by themselves."""
+_BACKLOG = 2048
+
+_log = logging.getLogger(__name__)
+
+
+async def supervise(settings: GatewaySettings) -> int:
+    """Serve by several processes until SIGTERM or SIGINT; the exit status is returned.
+
+    Raises
+    ------
+    GatewayError
+        A port cannot be had. What the others cannot use they say themselves.
+    """
+    return await _Supervisor(settings).run()
+
+
+class _Supervisor:
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        first = open_sockets(settings.host, settings.port, is_shared=True)
+        port = first[0].getsockname()[1]
+        others = range(settings.workers - 1)
+        self._clients = [
+            first,
+            *(open_sockets(settings.host, port, is_shared=True) for _ in others),
+        ]
+        self._management = open_sockets(settings.management_host, settings.management_port)
+        for one in [*self._management, *(each for several in self._clients for each in several)]:
+            _listen(one)
+        self._court = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._court.bind("")  # a name that the system makes up, in no file
+        self._court.listen(_BACKLOG)
+        self._boards = make_board("quire-routing"), make_board("quire-loads")
+        self._children: set[Child] = set()
+        self._told = asyncio.Event()
+        self._status = 0
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for word in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(word, self._note, word)
+        roles: list[tuple[Role, int]] = [("decider", 0)]
+        roles += [("worker", number) for number in range(self._settings.workers)]
+        lives = []
+        for role, number in roles:  # the decider first: workers read what it has published
+            child = self._start(role, number, is_again=False)
+            if not await child.until_ready():
+                status = await child.wait()
+                self._status = 0 if self._told.is_set() else status or 1
+                self._note(signal.SIGTERM)
+                break
+            lives.append(loop.create_task(self._keep_alive(child)))
+        else:
+            has_tls = bool(self._settings.tls_certificate_file)
+            print(
+                f"ready: gateway on {url_of(self._clients[0], has_tls=has_tls)}/v1,"
+                f" management on {url_of(self._management)}",
+                flush=True,
+            )
+        await self._told.wait()
+        settings = self._settings
+        seconds = settings.drain_grace_seconds + settings.drain_seconds + _LAST_SECONDS
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*lives)
+        for child in self._children:
+            child.kill()
+        await asyncio.gather(*lives, return_exceptions=True)
+        return self._status
+
+    def _note(self, number: signal.Signals) -> None:
+        """Tell all; none is started any more."""
+        self._told.set()
+        for child in self._children:
+            child.send(number)
+
+    def _start(self, role: Role, number: int, *, is_again: bool) -> Child:
+        is_decider = role == "decider"
+        sockets = self._management if is_decider else self._clients[number]
+        routing_board, loads_board = self._boards
+        child = Child(
+            Plan(
+                role=role,
+                number=number,
+                is_again=is_again,
+                settings=self._settings,
+                tether=-1,
+                court_address=self._court.getsockname()[1:].decode(),
+                court=self._court.fileno() if is_decider else -1,
+                routing_board=routing_board,
+                loads_board=loads_board,
+                sockets=tuple(one.fileno() for one in sockets),
+            ),
+            silence_seconds=self._settings.silence_seconds,
+        )
+        self._children.add(child)
+        return child
+
+    async def _keep_alive(self, child: Child) -> None:
+        """Start it again whenever it ends, until all are told to end."""
+        loop, pause = asyncio.get_running_loop(), _FIRST_PAUSE_SECONDS
+        while True:
+            started_at = loop.time()
+            status = await child.wait()
+            self._children.discard(child)
+            if self._told.is_set():
+                self._status = self._status or max(status, 0)
+                return
+            _log.error("%s ended with status %d: it is started again", child.name, status)
+            if loop.time() - started_at > _LONG_LIFE_SECONDS:
+                pause = _FIRST_PAUSE_SECONDS
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._told.wait()
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            if self._told.is_set():
+                return
+            child = self._start(child.plan.role, child.plan.number, is_again=True)
+
+
+def _listen(one: socket.socket) -> None:
+    """Take connections from now on; whoever serves them takes them up."""
+    try:
+        one.listen(_BACKLOG)
+    except OSError as error:
+        host, port = one.getsockname()[:2]
+        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}") from error
