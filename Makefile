@@ -147,10 +147,12 @@ docs: sync-dev ## Generate the reference pages
 	@$(BIN)/python -m hack.reference
 
 .PHONY: manifests
-manifests: sync-dev ## Render the Kubernetes objects under manifests/
+manifests: sync-dev ## Generate manifests/ and what of the chart is generated (builds Helm if need be)
 	@$(BIN)/python -m hack.manifests
+	@$(BIN)/python -m hack.chart
 
 .PHONY: verify
 verify: sync-dev ## Fail if a generated file is not what its source says
 	@$(BIN)/python -m hack.reference --check
 	@$(BIN)/python -m hack.manifests --check
+	@$(BIN)/python -m hack.chart --check

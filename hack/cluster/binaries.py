@@ -64,12 +64,11 @@ def provide_programs(programs: Iterable[str], say: Announce = announce) -> dict[
     return {name: path for name, path in found.items() if path is not None}
 
 
-def provide_tool(tool: Tool, say: Announce = announce) -> None:
-    """Build or fetch a tool, or wait for the process that does."""
+def provide_tool(tool: Tool, say: Announce = announce) -> Path:
+    """Build or fetch a tool, or wait for the process that does; returns its folder."""
     if not isinstance(tool, GoTool):
         say(f"{tool.name} {tool.version}: fetching its wheel")
-        install_group(tool.name)
-        return
+        return install_group(tool.name)
     folder = cluster_folder("tools") / tool.key
     with only_one(
         folder.with_name(f"{tool.key}.lock"),
@@ -77,6 +76,7 @@ def provide_tool(tool: Tool, say: Announce = announce) -> None:
     ):
         if not folder.exists():
             _build(tool, folder, say)
+    return folder
 
 
 def _build(tool: GoTool, folder: Path, say: Announce) -> None:

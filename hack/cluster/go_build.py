@@ -35,10 +35,20 @@ def build(tool: GoTool, into: Path, cache: Path, say: Callable[[str], None]) -> 
     into.mkdir(parents=True, exist_ok=True)
     cache.mkdir(parents=True, exist_ok=True)
     environment = _environment(go, cache)
-    try:  # this fetches all modules that are missing
-        packages = _run(go, tool, environment, "list", "-deps", *tool.packages)
-    except ClusterError as error:
-        raise ModulesUnavailableError(str(error)) from error
+    if tool.packages:
+        _compile(go, tool, into, environment, say)
+    else:
+        _fetch(go, tool, environment, "mod", "download", tool.module)
+    module = _run(go, tool, environment, "list", "-m", "-f", "{{.Dir}}", tool.module).strip()
+    for name in tool.files:
+        target = into / Path(name).name
+        target.write_bytes((Path(module) / name).read_bytes())
+
+
+def _compile(
+    go: Path, tool: GoTool, into: Path, environment: dict[str, str], say: Callable[[str], None]
+) -> None:
+    packages = _fetch(go, tool, environment, "list", "-deps", *tool.packages)
     total = len(packages.splitlines())
     # one program gets its name, which need not be its package's; several go by theirs
     output_path = f"{into}/" if len(tool.programs) > 1 else str(into / tool.programs[0])
@@ -61,10 +71,14 @@ def build(tool: GoTool, into: Path, cache: Path, say: Callable[[str], None]) -> 
             raise
     if process.returncode != 0:
         raise _failure(tool, "\n".join(output[-_LAST_LINES:]))
-    module = _run(go, tool, environment, "list", "-m", "-f", "{{.Dir}}", tool.module).strip()
-    for name in tool.files:
-        target = into / Path(name).name
-        target.write_bytes((Path(module) / name).read_bytes())
+
+
+def _fetch(go: Path, tool: GoTool, environment: dict[str, str], *arguments: str) -> str:
+    """What Go prints for a command that first fetches all modules that are missing."""
+    try:
+        return _run(go, tool, environment, *arguments)
+    except ClusterError as error:
+        raise ModulesUnavailableError(str(error)) from error
 
 
 def _environment(go: Path, cache: Path) -> dict[str, str]:

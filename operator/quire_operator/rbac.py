@@ -52,6 +52,21 @@ def node_rules() -> list[Body]:
     return [{"apiGroups": [""], "resources": ["nodes"], "verbs": _WATCH}]
 
 
+def user_rules() -> dict[str, list[Body]]:
+    """Rights over services for people, by the name of a role: to see them, and to change them."""
+    change = ["create", "update", "patch", "delete", "deletecollection"]
+    scale = {"apiGroups": [GROUP], "resources": [f"{PLURAL}/scale"]}
+    return {
+        "view": [
+            {"apiGroups": [GROUP], "resources": [PLURAL, f"{PLURAL}/status"], "verbs": _WATCH}
+        ],
+        "edit": [
+            {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": change},
+            scale | {"verbs": ["get", "update", "patch"]},
+        ],
+    }
+
+
 def own_rules(lease: str, root_secret: str) -> list[Body]:
     """Rights in the operator's own namespace."""
     return [

@@ -13,6 +13,8 @@ from hack.cluster.sizes import programs_of
 
 CLUSTER_TIERS = {"cluster": (Size.API, Size.KWOK), "nodes": (Size.NODES,)}
 """Sizes of the clusters that a tier's tests use."""
+_BESIDES = {"cluster": ("helm",)}
+"""Programs that some of a tier's tests need, and the others do without."""
 
 
 def why_no_cluster(size: Size) -> str | None:
@@ -22,7 +24,7 @@ def why_no_cluster(size: Size) -> str | None:
 
 def has_to_build(tier: str) -> bool:
     """Whether something that a tier's tests need is missing."""
-    return bool(missing_tools(_programs([tier])))
+    return bool(missing_tools([*_programs([tier]), *_BESIDES.get(tier, ())]))
 
 
 class Background:
@@ -34,10 +36,12 @@ class Background:
         ]
         self.programs = _programs(tiers)
         self._process: subprocess.Popen[bytes] | None = None
-        self.missing = missing_tools(self.programs)
+        besides = [name for tier in tiers for name in _BESIDES.get(tier, ())]
+        self.missing = missing_tools([*self.programs, *besides])
         if self.missing:
+            programs = (*self.programs, *besides)
             self._process = subprocess.Popen(
-                [*_modest(), sys.executable, "-m", "hack.cluster", "build", *self.programs],
+                [*_modest(), sys.executable, "-m", "hack.cluster", "build", *programs],
                 cwd=PROJECT,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -1,0 +1,118 @@
+"""The chart without installing it: Helm's own checks, and the API server's word for each object."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.chart.install import NAMESPACE, chart_digest, is_fresh
+from hack.chart.values import CHART
+from hack.cluster.binaries import provide_tool
+from hack.cluster.catalogue import MONITORING_CRDS
+from hack.cluster.cluster import Cluster
+from quire_gateway import settings as gateway_settings
+from quire_operator import settings as operator_settings
+from tests.cluster.helm import VALUES, Helm, flags_of
+
+PLACES = (NAMESPACE, "team-a", "team-b")
+INSTALL = CHART.parents[1] / "manifests" / "install.yaml"
+each_values_file = pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)
+
+
+@pytest.fixture(scope="module")
+def cluster(api_cluster: Cluster) -> Iterator[Cluster]:
+    """With namespaces that ask for restricted pods, and the kinds of the Prometheus Operator."""
+    api = api_cluster.api
+    label = {"pod-security.kubernetes.io/enforce": "restricted"}
+    for name in PLACES:
+        metadata = {"name": name, "labels": label}
+        api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    kinds = [str(path) for path in provide_tool(MONITORING_CRDS).iterdir()]
+    files = [f"--filename={path}" for path in kinds]
+    api.call("apply", "--server-side", *files)
+    api.call("wait", "--for=condition=Established", *files, "--timeout=60s")
+    yield api_cluster
+    api.call("delete", *files, "--timeout=60s")
+    api.call("delete", "namespace", *PLACES, "--timeout=110s")
+
+
+@each_values_file
+def test_helm_finds_nothing_to_remark(helm: Helm, values: Path) -> None:
+    said = helm.call("lint", "--strict", CHART, f"--values={values}")
+    assert "1 chart(s) linted, 0 chart(s) failed" in said
+    assert "[WARNING]" not in said
+
+
+@each_values_file
+def test_the_api_server_takes_all_of_it(cluster: Cluster, helm: Helm, values: Path) -> None:
+    text = helm.render(f"--values={values}")
+    flags = ("--server-side", "--dry-run=server", "--validate=strict")
+    answer = cluster.api.run("apply", *flags, "--filename=-", stdin=text)
+
+    assert answer.returncode == 0, answer.stderr
+    assert not answer.stderr  # there are warnings: of Pod Security, of fields that are old
+    num_objects = sum(1 for one in yaml.safe_load_all(text) if one)
+    assert len(answer.stdout.splitlines()) == num_objects
+
+
+@each_values_file
+def test_operator_and_gateway_understand_their_flags(helm: Helm, values: Path) -> None:
+    objects = helm.objects(f"--values={values}")
+    operator = operator_settings.parse(flags_of(objects, "operator"), {})
+    gateway = gateway_settings.parse(flags_of(objects, "gateway"), {})
+
+    assert operator.operator_namespace == operator.gateway_namespace == NAMESPACE
+    assert operator.watched_namespaces == gateway.watched_namespaces
+    assert gateway.kubernetes
+    assert gateway.host == gateway.management_host == "0.0.0.0"
+
+
+def test_images_are_named_by_registry_repository_and_digest_or_tag(helm: Helm) -> None:
+    objects = helm.objects(f"--values={CHART / 'ci/private-registry-values.yaml'}")
+    images = {
+        container["name"]: container["image"]
+        for one in objects
+        if one["kind"] == "Deployment"
+        for container in one["spec"]["template"]["spec"]["containers"]
+    }
+    mirror = "registry.example:5000/mirror/quire"
+    assert images["operator"].startswith(f"{mirror}/quire-operator@sha256:")
+    assert images["gateway"] == "other.example/quire/quire-gateway:1.2"
+    operator = operator_settings.parse(flags_of(objects, "operator"), {})
+    assert operator.engine_image == f"{mirror}/quire-engine:0.1.0"
+    assert operator.cpu_engine_image == f"{mirror}/quire-engine-cpu:0.1.0"
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("operator.replica=3", "at '/operator': additional properties 'replica' not allowed"),
+        ("gatway.replicas=3", "additional properties 'gatway' not allowed"),
+        ("logFormat=xml", "at '/logFormat': value must be one of 'json', 'text'"),
+        ("gateway.replicas=two", "at '/gateway/replicas': got string, want integer"),
+        ("operator.image.digest=abc", "at '/operator/image/digest': 'abc' does not match pattern"),
+        ("namespaces={Team_A}", "at '/namespaces/0': 'Team_A' does not match pattern"),
+        ("gateway.tolerations[0].efect=x", "additional properties 'efect' not allowed"),
+        ("operator.extraArgs={workers=3}", "'workers=3' does not match pattern '^--'"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(helm: Helm, flag: str, words: str) -> None:
+    ran = helm.run("template", "quire", CHART, f"--set={flag}")
+    assert ran.returncode != 0
+    assert words in ran.stderr
+
+
+def test_the_kept_manifest_is_what_helm_renders(helm: Helm) -> None:
+    text = INSTALL.read_text()
+    assert is_fresh(text, chart_digest(CHART)), "run make manifests"
+    kept = [one for one in yaml.safe_load_all(text) if one]
+    assert kept[0]["kind"] == "Namespace"
+    assert kept[1:] == helm.objects("--skip-tests")
+
+
+def test_the_api_server_takes_the_kept_manifest(cluster: Cluster) -> None:
+    flags = ("--server-side", "--dry-run=server", "--validate=strict")
+    answer = cluster.api.run("apply", *flags, f"--filename={INSTALL}")
+    assert answer.returncode == 0, answer.stderr
+    assert not answer.stderr
