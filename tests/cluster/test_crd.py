@@ -98,6 +98,7 @@ REFUSED: list[tuple[str, Body, str]] = [
         "give value or valueFrom, not both",
     ),
     ("model", {"model": {"source": "s3://bucket/model"}}, "should match"),
+    ("model", {"model": {"source": "hf://acme/no\u00a0break"}}, "should match"),
     ("model", {"model": {"source": "hf://repository"}}, "hf://organisation/repository@revision"),
     ("model", {"model": {"source": "pvc://claim"}}, "a pvc:// source is pvc://claim/path"),
     ("model", {"model": {"source": "pypi://package/x"}}, "a pypi:// source needs a version"),
@@ -117,6 +118,7 @@ REFUSED: list[tuple[str, Body, str]] = [
     ("scaling", {"scaling": {"minReplicas": 5, "maxReplicas": 4}}, "minReplicas is more than"),
     ("scaling", {"scaling": {"scaleToZeroAfter": "5m"}}, "only for minReplicas 0"),
     ("scaling", {"scaling": {"mode": "Magic"}}, "supported values"),
+    ("scaling", {"scaling": {"slo": {"timeToFirstToken": "0.0s"}}}, "must be more than 0s"),
     ("memoryPressure", {"memoryPressure": {"background": 96}}, "background is more than admission"),
     (
         "memoryPressure",
@@ -126,6 +128,13 @@ REFUSED: list[tuple[str, Body, str]] = [
     ("memoryPressure", {"memoryPressure": {"admission": 101}}, "less than or equal to 100"),
     ("ingress", {"ingress": HOST}, "ingress needs access.apiKeysSecretRef"),
     ("ingress", {"ingress": {"host": "http://x"}} | PUBLIC, "should match"),
+    ("ingress", {"ingress": {"host": "a..b"}} | PUBLIC, "should match"),
+    (
+        "ingress",
+        {"ingress": {"host": "victim.other.svc.cluster.local"}} | PUBLIC,
+        "is an address inside the cluster",
+    ),
+    ("ingress", {"ingress": {"host": "victim.other.svc"}} | PUBLIC, "is an address inside"),
     ("spec", {"memoryPresure": {}}, 'unknown field "spec.memoryPresure"'),
 ]
 

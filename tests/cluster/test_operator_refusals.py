@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from hack.cluster.cluster import Cluster
+from quire_operator.resource.crd import crd
 from tests.api.servers import wait_until
 from tests.cluster.operators import RunningOperator, install, uninstall
 from tests.cluster.services import Body
 from tests.cluster.test_operator import get, make, reasons, wait_for_status
 from tests.cluster.test_operator_keys import degraded, wait_for_reason
 
+L4 = {"name": "l4", "products": ["NVIDIA-L4"]}
 RULE = "the platform team allows no such ConfigMap here"
 
 
@@ -132,3 +134,53 @@ def _admission(namespace: str) -> tuple[Body, Body]:
         "spec": {"policyName": name, "validationActions": ["Deny"]},
     }
     return policy, binding
+
+
+def test_a_spec_of_a_newer_version_is_said_not_to_be_understood(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    newer = crd()
+    model = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    model["properties"]["model"]["properties"]["quantization"]["enum"].append("int2")
+    try:
+        api_cluster.api.apply(newer)
+        patch = '{"spec": {"model": {"quantization": "int2"}}}'
+        make(api_cluster, namespace)
+        wait_until(
+            lambda: get(api_cluster, "deployment", namespace, "chat-l4") is not None, seconds=90
+        )
+        edit = ("patch", "qis/chat", f"-n={namespace}", "--type=merge", f"--patch={patch}")
+        wait_until(lambda: api_cluster.api.run(*edit).returncode == 0, seconds=90)
+
+        words = wait_for_reason(api_cluster, namespace, "SpecNotUnderstood")
+        assert "int2" in words
+        assert "upgrade the operator" in words
+        said = get(api_cluster, "qis", namespace, "chat")
+        assert said is not None
+        ready = next(one for one in said["status"]["conditions"] if one["type"] == "Ready")
+        assert (ready["status"], ready["observedGeneration"]) == ("False", 2)
+        assert said["status"]["accelerators"]  # what was known stays
+        assert get(api_cluster, "deployment", namespace, "chat-l4") is not None
+
+        api_cluster.api.call(*edit[:-1], '--patch={"spec": {"model": {"quantization": "none"}}}')
+        wait_until(
+            lambda: degraded(api_cluster, namespace)[0] != "SpecNotUnderstood", seconds=90
+        )
+    finally:
+        api_cluster.api.apply(crd())
+
+
+def test_a_status_that_is_not_taken_is_said_without_its_figures(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    older = crd()
+    schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    schema["status"]["properties"]["hourlyCost"]["maxLength"] = 3
+    try:
+        api_cluster.api.apply(older)
+        make(api_cluster, namespace, accelerators=[L4 | {"costPerHour": "123.45"}])
+        words = wait_for_reason(api_cluster, namespace, "StatusRefused")
+        assert "hourlyCost" in words
+    finally:
+        api_cluster.api.apply(crd())
+    wait_until(lambda: degraded(api_cluster, namespace)[0] != "StatusRefused", seconds=120)

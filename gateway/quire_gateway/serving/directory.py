@@ -36,7 +36,8 @@ class Directory(Generic[ServedT]):
         self.services: dict[ServiceKey, ServedT] = {}
         self._by_model: dict[str, list[ServedT]] = {}
         self._hosts: set[str] = set()
-        """Of ingresses: who asks at one means its services alone."""
+        """Of ingresses: who asks at one means its services alone. Not among them is the address of
+        a service in the cluster, which another one's ingress cannot take from it."""
 
     def arrange(self, services: Mapping[ServiceKey, ServedT]) -> None:
         """Have these services, in this order, and no others."""
@@ -44,7 +45,8 @@ class Directory(Generic[ServedT]):
         for service in self.services.values():
             for name in service.document.model_names:
                 self._by_model.setdefault(name, []).append(service)
-        self._hosts = {host for one in self.services.values() if (host := _host_of(one))}
+        hosts = {_host_of(one) for one in self.services.values()} - {""}
+        self._hosts = {host for host in hosts if _named_by(host) not in self.services}
 
     def find(self, model: str, host: str) -> ServedT | None:
         """Return the service that a model's name means to who asks at a host.
@@ -72,5 +74,12 @@ def _host_of(service: Served) -> str:
 
 def _is_own_name(service: Served, host: str) -> bool:
     """Whether a host is the name of a service's own Service in the cluster."""
-    namespace, name = service.document.key
-    return host == f"{name}.{namespace}" or host.startswith(f"{name}.{namespace}.svc")
+    return _named_by(host) == service.document.key
+
+
+def _named_by(host: str) -> ServiceKey | None:
+    """Whose address in a cluster a host is: NAME.NAMESPACE or NAME.NAMESPACE.svc[.DOMAIN]."""
+    name, _, rest = host.partition(".")
+    namespace, _, domain = rest.partition(".")
+    is_address = name and namespace and (domain == "" or domain.split(".")[0] == "svc")
+    return (namespace, name) if is_address else None

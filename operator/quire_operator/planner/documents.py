@@ -10,7 +10,8 @@ import base64
 import json
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
+from msgspec.json import encode
 
 from quire_engine.protocol.internal_token import valid_tokens
 from quire_engine.protocol.messages import Thresholds
@@ -81,7 +82,8 @@ def live_config_map(observed: Observed) -> Body:
 
 def routing_map(observed: Observed, settings: PlannerSettings) -> Body:
     """The routing document, in an object that gateways watch by its label."""
-    text = json.dumps(to_builtins(routing_document(observed, settings)), sort_keys=True)
+    # as the keys' sizes were counted: json.dumps would write one letter of a salt as 12
+    text = encode(routing_document(observed, settings), order="sorted").decode()
     return _config_map(observed, names.routing_name(observed.service.name), ROUTING_KEY, text)
 
 

@@ -174,7 +174,7 @@ def _loading(loading: Loading) -> LoadingEngine:
     """In steps, so that a plan is made and a status written now and then only."""
     steps = 100 // _STEP_PERCENT
     phase: Literal["Fetching", "Loading"] = "Fetching" if loading.phase == "fetching" else "Loading"
-    return LoadingEngine(phase, int(loading.fraction * steps) * _STEP_PERCENT)
+    return LoadingEngine(phase, int(min(max(loading.fraction, 0.0), 1.0) * steps) * _STEP_PERCENT)
 
 
 def pod_from(body: Mapping[str, Any]) -> Pod:

@@ -11,6 +11,7 @@ from quire_operator.planner.observed import Observed
 from quire_operator.resource.reading import InferenceService
 
 _MAX_LENGTH = 640
+_MAX_COMMIT_LENGTH = 128
 
 
 def resolved_source(service: InferenceService) -> str:
@@ -35,5 +36,9 @@ def resolve(observed: Observed, findings: Findings) -> tuple[str, str]:
         return commit, service.status.resolved_source
     if findings.is_rolling:
         return "", ""  # old engines would tell of the old source
-    told = sorted(one.revision for one in observed.engines.values() if one.revision)
+    told = sorted(
+        one.revision
+        for one in observed.engines.values()
+        if 0 < len(one.revision) <= _MAX_COMMIT_LENGTH
+    )
     return (told[0], resolved_source(service)) if told else ("", "")

@@ -18,6 +18,8 @@ from quire_operator.resource.status import (
 )
 
 _STEP_PERCENT = 5
+_MOST_HELD, _MOST_RESERVED = 100, 1000
+"""Percent: engines are not believed more, and the API server takes no more."""
 
 
 def status_of(
@@ -67,8 +69,12 @@ def _accelerators(observed: Observed, placement: Placement) -> tuple[Accelerator
                 desired=desired,
                 scheduled=sum(pod.is_scheduled for pod in pods),
                 ready=sum(pod.is_ready for pod in pods),
-                blocks_held_percent=_percent(engines, [one.num_held for one in engines]),
-                blocks_reserved_percent=_percent(engines, [one.num_reserved for one in engines]),
+                blocks_held_percent=_percent(
+                    engines, [one.num_held for one in engines], _MOST_HELD
+                ),
+                blocks_reserved_percent=_percent(
+                    engines, [one.num_reserved for one in engines], _MOST_RESERVED
+                ),
                 short_since=stamp(since) if since else None,
                 loading_phase=behind.phase if behind else None,
                 loading_percent=behind.percent if behind else None,
@@ -77,13 +83,13 @@ def _accelerators(observed: Observed, placement: Placement) -> tuple[Accelerator
     return tuple(found)
 
 
-def _percent(engines: list[Engine], parts: list[int]) -> int | None:
+def _percent(engines: list[Engine], parts: list[int], most: int) -> int | None:
     """Of all engines' blocks, rounded to 5 %: finer figures belong to metrics."""
     total = sum(one.num_blocks for one in engines)
-    if total == 0:
+    if total <= 0:
         return None
     share = 100 * sum(parts) / total
-    return round(share / _STEP_PERCENT) * _STEP_PERCENT
+    return min(max(round(share / _STEP_PERCENT) * _STEP_PERCENT, 0), most)
 
 
 def _cost(observed: Observed, placement: Placement) -> str | None:

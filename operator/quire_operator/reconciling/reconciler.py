@@ -110,6 +110,7 @@ class Reconciler:
             service = read(body)
         except InvalidResourceError as error:
             _log.error("%s/%s cannot be read: %s", *key, error, extra=of(key))
+            await self._writer.write_unreadable(body, error, self._now())
             return
         if service.is_being_deleted:
             return
@@ -124,7 +125,7 @@ class Reconciler:
         if refusals := self._refusals(service.key, applied):
             # said as it is now; the objects would be the same
             wanted = plan(replace(observed, refusals=refusals), self._settings, now)
-        wait = await self._writer.write(service, wanted.status)
+        wait = await self._writer.write(service, wanted.status, now)
         self._writer.post(service, wanted.events, now)
         self._metrics.note_service(service.key, wanted.status, applied.num_writes)
         if wait is not None:

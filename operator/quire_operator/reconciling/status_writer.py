@@ -3,24 +3,36 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import structs, to_builtins
 
 from quire_operator.cluster.api import Body, ClusterApi
-from quire_operator.cluster.store import Key
+from quire_operator.cluster.store import Key, key_of
+from quire_operator.errors import ApiError
 from quire_operator.logs import of
 from quire_operator.planner.events import Event
 from quire_operator.planner.names import MANAGER, STATUS_MANAGER
+from quire_operator.planner.unread import of_refused, of_unreadable
 from quire_operator.resource.crd import API_VERSION, KIND
-from quire_operator.resource.reading import InferenceService
+from quire_operator.resource.reading import InferenceService, InvalidResourceError
 from quire_operator.resource.status import InferenceServiceStatus
 
 _log = logging.getLogger(__name__)
 
 _FIGURE_SECONDS = 60.0
+_INVALID = 422
+
+
+class _Written(NamedTuple):
+    """What was written last of one service."""
+
+    uid: str
+    """Of the resource: one that is made anew under the same name has no status yet."""
+    at: float
+    status: InferenceServiceStatus
 
 
 class StatusWriter:
@@ -29,7 +41,7 @@ class StatusWriter:
     def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
         self._api = api
         self._clock = clock
-        self._written: dict[Key, tuple[float, InferenceServiceStatus]] = {}
+        self._written: dict[Key, _Written] = {}
         self._unposted: asyncio.Queue[Body] = asyncio.Queue()
 
     def forget(self, service: Key) -> bool:
@@ -39,25 +51,53 @@ class StatusWriter:
     def last(self, service: InferenceService) -> InferenceServiceStatus:
         """The status as it was written last: a watch may not have shown it yet."""
         written = self._written.get(service.key)
-        return service.status if written is None else written[1]
+        if written is None or written.uid != service.uid:  # of one that had its name before
+            return service.status
+        return written.status
 
     async def write(
-        self, service: InferenceService, status: InferenceServiceStatus
+        self, service: InferenceService, status: InferenceServiceStatus, now: datetime
     ) -> float | None:
         """Write a status if it says anything new.
 
-        Returns after how many seconds it should be tried again, where figures have to wait.
+        One that the API server does not take is written without figures, so that something is
+        said. Returns after how many seconds it should be tried again, where figures have to wait.
         """
-        at, before = self._written.get(service.key, (float("-inf"), service.status))
+        before = self.last(service)
         if status == before and service.status == before:
             return None
         if status != before and without_figures(status) == without_figures(before):
-            left = at + _FIGURE_SECONDS - self._clock()
+            left = self._written_at(service) + _FIGURE_SECONDS - self._clock()
             if left > 0:
                 return left
-        await self._api.apply(_body(service, status), STATUS_MANAGER, subresource="status")
-        self._written[service.key] = (self._clock(), status)
+        try:
+            await self._apply(service.key, status)
+        except ApiError as error:
+            if error.status != _INVALID:
+                raise
+            await self._apply(service.key, of_refused(status, error.words, now))
+            raise
+        self._written[service.key] = _Written(service.uid, self._clock(), status)
         return None
+
+    async def write_unreadable(
+        self, body: Mapping[str, Any], error: InvalidResourceError, now: datetime
+    ) -> None:
+        """Say of a service that its spec cannot be read."""
+        key, uid = key_of(body), body["metadata"].get("uid", "")
+        status = of_unreadable(body, error, now)
+        written = self._written.get(key)
+        if written is None or (written.uid, written.status) != (uid, status):
+            await self._apply(key, status)
+            self._written[key] = _Written(uid, self._clock(), status)
+
+    async def _apply(self, service: Key, status: InferenceServiceStatus) -> None:
+        await self._api.apply(_body(service, status), STATUS_MANAGER, subresource="status")
+
+    def _written_at(self, service: InferenceService) -> float:
+        written = self._written.get(service.key)
+        is_known = written is not None and written.uid == service.uid
+        return written.at if written is not None and is_known else float("-inf")
 
     def post(self, service: InferenceService, events: Sequence[Event], now: datetime) -> None:
         """Log events; they are written when there is time for it: the next service comes first."""
@@ -96,11 +136,12 @@ def without_figures(status: InferenceServiceStatus) -> InferenceServiceStatus:
     return structs.replace(status, accelerators=bare)
 
 
-def _body(service: InferenceService, status: InferenceServiceStatus) -> Body:
+def _body(service: Key, status: InferenceServiceStatus) -> Body:
+    namespace, name = service
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": {"namespace": service.namespace, "name": service.name},
+        "metadata": {"namespace": namespace, "name": name},
         "status": _without_nulls(to_builtins(status)),
     }
 

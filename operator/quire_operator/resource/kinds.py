@@ -11,12 +11,15 @@ from msgspec import Meta
 
 from quire_operator.resource.rules import Rule, validations
 
-_NAME = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_DOTTED_NAME = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DOTTED_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
+_NAME = f"^{_LABEL}$"
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 
 Count = Annotated[int, Meta(ge=0, le=10_000)]
 """How many replicas."""
+Total = Annotated[int, Meta(ge=0, le=1_000_000)]
+"""How many replicas all accelerators have together, also while some stand in for others."""
 Percent = Annotated[int, Meta(ge=1, le=100)]
 """A share, in percent."""
 Seconds = Annotated[int, Meta(ge=0, le=86_400)]
@@ -33,6 +36,15 @@ Duration = Annotated[
     ),
 ]
 """A time with its unit, as Go and kubectl write it."""
+PositiveDuration = Annotated[
+    Duration,
+    Meta(
+        extra_json_schema=validations(
+            Rule("duration(self) > duration('0s')", "must be more than 0s; leave it out for none"),
+        ),
+    ),
+]
+"""A time of more than nothing."""
 Money = Annotated[
     str,
     Meta(
@@ -41,6 +53,9 @@ Money = Annotated[
 ]
 """Money in any one currency, as text so that no digit is lost."""
 
+Cost = Annotated[str, Meta(max_length=24, pattern=r"^[0-9]{1,16}(\.[0-9]{1,4})?$")]
+"""What many replicas cost together, in the currency of Money."""
+
 Name = Annotated[str, Meta(min_length=1, max_length=63, pattern=_NAME)]
 """A DNS label."""
 ShortName = Annotated[str, Meta(min_length=1, max_length=20, pattern=_NAME)]
@@ -48,7 +63,20 @@ ShortName = Annotated[str, Meta(min_length=1, max_length=20, pattern=_NAME)]
 ObjectName = Annotated[str, Meta(min_length=1, max_length=253, pattern=_DOTTED_NAME)]
 """The name of another object in the same namespace."""
 Host = Annotated[
-    str, Meta(min_length=1, max_length=253, pattern=_DOTTED_NAME, examples=["models.example.com"])
+    str,
+    Meta(
+        min_length=1,
+        max_length=253,
+        pattern=_DOTTED_NAME,
+        examples=["models.example.com"],
+        extra_json_schema=validations(
+            Rule(
+                "!(self + '.').contains('.svc.')",
+                "is an address inside the cluster, where another service answers: use a host name"
+                " of your own",
+            ),
+        ),
+    ),
 ]
 """A host name, without scheme and port."""
 ServedName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[\w.:/@-]+$")]
@@ -58,7 +86,7 @@ Source = Annotated[
     Meta(
         min_length=8,
         max_length=512,
-        pattern=r"^(hf|pvc|https|pypi)://[^\s]+$",
+        pattern=r"^(hf|pvc|https|pypi)://[!-~]+$",
         examples=["hf://Qwen/Qwen3-8B@main"],
     ),
 ]
@@ -72,7 +100,7 @@ Product = Annotated[
     Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$"),
 ]
 """A value of the node label nvidia.com/gpu.product."""
-Image = Annotated[str, Meta(max_length=512, pattern=r"^\S*$")]
+Image = Annotated[str, Meta(max_length=512, pattern=r"^[!-~]*$")]
 """A container image, or empty for the operator's own choice."""
 LabelKey = Annotated[str, Meta(min_length=1, max_length=317)]
 LabelValue = Annotated[str, Meta(max_length=63)]

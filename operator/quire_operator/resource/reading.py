@@ -60,8 +60,19 @@ def read(body: Mapping[str, Any]) -> InferenceService:
         is_being_deleted="deletionTimestamp" in metadata,
         annotations=metadata.get("annotations") or {},
         spec=_convert(body.get("spec") or {}, InferenceServiceSpec, "spec"),
-        status=_convert(body.get("status") or {}, InferenceServiceStatus, "status"),
+        status=read_status(body),
     )
+
+
+def read_status(body: Mapping[str, Any]) -> InferenceServiceStatus:
+    """Read the status alone, which may be understood where the spec is not.
+
+    Raises
+    ------
+    InvalidResourceError
+        It has a field that this version does not understand.
+    """
+    return _convert(body.get("status") or {}, InferenceServiceStatus, "status")
 
 
 def _convert(value: object, kind: type[_Part], where: str) -> _Part:

@@ -23,6 +23,7 @@ from quire_operator.resource.kinds import (
     Money,
     ObjectName,
     Percent,
+    PositiveDuration,
     PriorityClass,
     Quantization,
     ScalingMode,
@@ -161,9 +162,9 @@ class Engine(Part, frozen=True, kw_only=True):
 class ServiceLevel(Part, frozen=True, kw_only=True):
     """What answers are to be like."""
 
-    time_to_first_token: Duration | None = None
+    time_to_first_token: PositiveDuration | None = None
     """From arrival to the first token; interactive requests that would miss it are refused."""
-    time_per_output_token: Duration | None = None
+    time_per_output_token: PositiveDuration | None = None
     """Between tokens."""
     percentile: Annotated[int, Meta(ge=50, le=99)] = 95
     """Of how many percent of the requests."""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from quire_operator.resource.base import Part
-from quire_operator.resource.kinds import Count, Message, Money, ShortName, Timestamp, Word
+from quire_operator.resource.kinds import Cost, Count, Message, ShortName, Timestamp, Total, Word
 
 ConditionType = Literal[
     "Ready",
@@ -62,9 +62,9 @@ class AcceleratorStatus(Part, frozen=True, kw_only=True, omit_defaults=False):
     """Its name in spec.accelerators."""
     desired: Count = 0
     """Replicas that are wanted."""
-    scheduled: Count = 0
+    scheduled: Total = 0
     """Replicas that have a node."""
-    ready: Count = 0
+    ready: Total = 0
     """Replicas that answer."""
     blocks_held_percent: Annotated[int, Meta(ge=0, le=100)] | None = None
     """KV blocks that running requests hold, of all, rounded to 5."""
@@ -117,11 +117,11 @@ class InferenceServiceStatus(Part, frozen=True, kw_only=True, omit_defaults=Fals
     """Where to send requests: the ingress, or the address inside the cluster."""
     selector: Annotated[str, Meta(max_length=512)] = ""
     """Labels of the engine pods, for kubectl scale and HPAs."""
-    replicas: Count = 0
+    replicas: Total = 0
     """Engine pods that there are."""
-    ready_replicas: Count = 0
+    ready_replicas: Total = 0
     """Engine pods that answer."""
-    desired_replicas: Count = 0
+    desired_replicas: Total = 0
     """Engine pods that are wanted."""
     model: Word = ""
     """What clients put in "model"."""
@@ -129,7 +129,7 @@ class InferenceServiceStatus(Part, frozen=True, kw_only=True, omit_defaults=Fals
     """Commit or version of the model that runs; engines that start later read the same."""
     resolved_source: Annotated[str, Meta(max_length=640)] = ""
     """Source that it was found for, and the request to restart; another one is resolved anew."""
-    hourly_cost: Money | None = None
+    hourly_cost: Cost | None = None
     """What the replicas cost together."""
     admission_state: AdmissionState | None = None
     """Whether requests are let in."""
