@@ -2,6 +2,14 @@
 
 Pure: time comes in with the inputs, and the same inputs and memory give the same decision.
 
-    inputs      what a decision is made from
-    decision    what is decided, and remembered
+    inputs, decision   what a decision is made from; what is decided, and remembered
+    decide             all services together, the most important first
+    service, case      the rules for one service, and what they know of it
+    hearing, fleet     what was heard lately; what there is, and what is on its way
+    demand, urgency    requests per second in buckets of lengths; what cannot wait for them
+    capacity, offers   what one replica does within its promises; what each accelerator offers
+    mix, sizing        the cheapest replicas for some load; for the load that is planned for
+    clamping, rooms    bounds of the spec; GPUs that services compete for
+    victims            which replica goes
+    keeping, reporting what memory keeps besides; a decision in words
 """

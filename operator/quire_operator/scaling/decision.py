@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from quire_operator.scaling.inputs import GatewayFigures
+from quire_operator.scaling.inputs import Capability, GatewayFigures
 
 Action = Literal["Hold", "Start", "Up", "Down", "Move", "Zero", "Wake", "Limit"]
 """Hold: as it is. Start: the first replicas. Move: some come so that others can go.
@@ -140,6 +140,8 @@ class ServiceMemory:
     last_request_at: float
     rising_since: float | None = None
     """Since when more has been wanted."""
+    pressed_since: float | None = None
+    """Since when pressure has been too high."""
     short_since: Mapping[str, float] = field(default_factory=dict)
     correction: float = 1.0
     """By how much replicas do less than their profiles say, as kept promises show."""
@@ -148,6 +150,8 @@ class ServiceMemory:
     corrected_at: float = 0.0
     shares: Mapping[str, float] = field(default_factory=dict)
     """As told last."""
+    capabilities: Mapping[str, Capability] = field(default_factory=dict)
+    """As replicas measured themselves, by accelerator: kept when none is left."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,6 +102,8 @@ class Replica:
     is_scheduled: bool = True
     """Whether it has a node."""
     is_ready: bool = True
+    is_failing: bool = False
+    """It ended again and again, or cannot start: nothing is to be expected of it."""
     is_ending: bool = False
     """It is on its way out: it counts no more."""
     waiting_since: float | None = None

@@ -1,0 +1,372 @@
+"""How much of some traffic one replica serves within its promises.
+
+An engine with N requests that decode, in a steady state, finishes N / output tokens of them in each
+step, and computes as many prompts beside. So one number, N, says how long a step takes, how many
+blocks are held, and how many requests come through. The largest N is looked for at which
+
+    time      steps, with the prompts in them, keep the promise per token;
+              a prompt and those ahead of it keep the promise of the first token
+    blocks    N x blocks of a request  <=  target x blocks
+    seats     N  <=  target x seats
+
+Of time, `target` times the requests per second at that edge are planned: near it every one more
+costs all others. For a mix that is not this one, each bucket's part of what runs out is kept.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from quire_engine.profiles.step_time import StepTimeModel
+from quire_operator.scaling.demand import Bucket
+from quire_operator.scaling.inputs import Capability, ServiceLevel
+
+_GROWTH = 1.1
+"""Blocks that admission reserves for what runs, of those it holds on average."""
+_CHUNK_TOKENS = 512
+"""At this size the time of a prompt's token is looked at first."""
+_LEAST_CHUNK = 16
+"""So many tokens a prompt gets of every step, as the scheduler has it."""
+_TAIL = 3.0
+"""95th percentile of a wait over its mean, if waits are exponential."""
+_FIRST_TOKEN_SHARE = 0.9
+"""Of the promised time: the rest is for the network and the tokenizer."""
+_MOST_SECONDS = 10.0
+"""Of a step, where nothing is promised."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What a request a second of one bucket takes of one replica; 1 is the target."""
+
+    memory: float
+    """Blocks or seats."""
+    time: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """What one replica does of a mix of buckets."""
+
+    requests_per_second: float
+    """Of the buckets that it can serve, at the target."""
+    tokens_per_second: float
+    """Generated ones."""
+    binding: str
+    """What runs out first: blocks, seats, step or first_token."""
+    concurrency: float
+    """Requests that run at the target."""
+    loads: tuple[Load | None, ...]
+    """By bucket; None: it cannot keep the promises of such requests."""
+    prompt_tokens_per_second: float
+    """At the target, while prompts are computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incapable:
+    """Why a replica can serve nobody."""
+
+    reason: str
+    alone_seconds: float
+    """Seconds per token of one request alone."""
+
+
+def capacity(
+    capability: Capability,
+    expected: Capability | None,
+    mix: Sequence[Bucket],
+    slo: ServiceLevel,
+    target: float,
+) -> Capacity | Incapable:
+    """Compute what one replica does of a mix.
+
+    Parameters
+    ----------
+    capability
+        Of this accelerator, measured if it was.
+    expected
+        What takes its place beyond the range of what was measured; None: the range is the limit.
+    mix
+        Not empty; only the rates' proportions matter.
+    target
+        Share of what there is that is planned, in (0, 1].
+    """
+    steps = StepTimes.of(capability, expected)
+    per_token = slo.per_token_seconds or math.inf
+    alone = steps.seconds(1, 1)
+    if alone > per_token:
+        return Incapable(
+            reason=f"one request alone takes {alone * 1e3:.0f} ms a token, and"
+            f" {per_token * 1e3:.0f} ms are promised",
+            alone_seconds=alone,
+        )
+    engine = _Engine(capability, steps, slo, target)
+    served = [engine.can_serve(one) for one in mix]
+    chosen = [one for one, can in zip(mix, served, strict=True) if can]
+    if not chosen:
+        return Incapable(
+            reason="no prompt of this traffic is computed within"
+            f" {slo.first_token_seconds or 0:g} s, or fits",
+            alone_seconds=alone,
+        )
+    return engine.work_on(_Mean.of(chosen, capability.block_size), mix, served)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Seconds of steps: as measured within what was measured, as expected beyond.
+
+    What is expected is scaled to meet what was measured at the edge.
+    """
+
+    measured: StepTimeModel
+    beyond: StepTimeModel | None
+    scale: float
+
+    @classmethod
+    def of(cls, capability: Capability, expected: Capability | None) -> "StepTimes":
+        """Join the two."""
+        model = capability.step_time
+        if expected is None or expected.step_time == model:
+            return cls(model, None, 1.0)
+        edge = model.limits
+        decodes = max(min(edge.num_decodes, capability.max_num_seqs), 1)
+        context = max(min(edge.context_tokens, capability.num_blocks * capability.block_size), 1)
+        prediction = expected.step_time.predict(decodes, context)
+        scale = model.predict(decodes, context) / prediction if prediction > 0 else 1.0
+        return cls(model, expected.step_time, scale)
+
+    def covers(self, num_decodes: int, context_tokens: int) -> bool:
+        """Whether anything is known of such steps."""
+        return self.beyond is not None or self.measured.covers(num_decodes, context_tokens)
+
+    def seconds(
+        self, num_decodes: int, context_tokens: int, prefill_tokens: int = 0, pairs: int = 0
+    ) -> float:
+        """Seconds of a step; see `StepTimeModel.predict`."""
+        model, scale = self.measured, 1.0
+        if self.beyond is not None and not model.covers(
+            num_decodes, context_tokens, prefill_tokens
+        ):
+            model, scale = self.beyond, self.scale
+        return scale * model.predict(num_decodes, context_tokens, prefill_tokens, pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mean:
+    """The mean request of a mix."""
+
+    output: float
+    """Tokens."""
+    prefill: float
+    pairs: float
+    block_steps: float
+    """Blocks that it holds, summed over the steps that it decodes in."""
+    context_steps: float
+    square: float
+    """Of prompt tokens."""
+
+    @classmethod
+    def of(cls, mix: Sequence[Bucket], block_size: int) -> "_Mean":
+        rate = sum(one.rate for one in mix)
+        weights = [one.rate / rate if rate > 0 else 1.0 / len(mix) for one in mix]
+
+        def mean(value: Callable[[Bucket], float]) -> float:
+            return sum(weight * value(one) for weight, one in zip(weights, mix, strict=True))
+
+        return cls(
+            output=mean(lambda one: one.output_tokens),
+            prefill=mean(lambda one: one.prefill_tokens),
+            pairs=mean(_pairs),
+            block_steps=mean(lambda one: _block_steps(one, block_size)),
+            context_steps=mean(_context_steps),
+            square=mean(lambda one: one.prefill_tokens**2),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    capability: Capability
+    steps: StepTimes
+    slo: ServiceLevel
+    target: float
+
+    @property
+    def step_budget(self) -> float:
+        """Seconds that a step may take, so that as many are as short as promised as measured."""
+        residuals = self.steps.measured.residuals
+        margin = 1.0 + min(max(residuals.p95 if residuals else 0.0, 0.0), 0.5)
+        return min((self.slo.per_token_seconds or math.inf) / margin, _MOST_SECONDS)
+
+    def can_serve(self, bucket: Bucket) -> bool:
+        """Whether an idle replica keeps the promises of such a request."""
+        capability = self.capability
+        tokens = bucket.prompt_tokens + bucket.output_tokens
+        if tokens > capability.num_blocks * capability.block_size:
+            return False
+        if self.slo.first_token_seconds is None:
+            return True
+        seconds = bucket.prefill_tokens / self.prompt_rate(1, 1)
+        return seconds <= _FIRST_TOKEN_SHARE * self.slo.first_token_seconds
+
+    def prompt_rate(self, num_decodes: int, context_tokens: int) -> float:
+        """Prompt tokens per second beside so many decodes."""
+        most = max(self.capability.max_step_tokens - num_decodes, _LEAST_CHUNK)
+        decodes = self.steps.seconds(num_decodes, context_tokens)
+        chunk = min(_CHUNK_TOKENS, most)
+        for _ in range(3):  # the time of a token depends on how many there are
+            with_chunk = self.steps.seconds(num_decodes, context_tokens, chunk, chunk * chunk // 2)
+            per_token = max((with_chunk - decodes) / chunk, 1e-9)
+            chunk = min(max(int((self.step_budget - decodes) / per_token), _LEAST_CHUNK), most)
+        with_chunk = self.steps.seconds(num_decodes, context_tokens, chunk, chunk * chunk // 2)
+        return chunk / max(with_chunk, 1e-9)
+
+    def work_on(
+        self, mean: _Mean, mix: Sequence[Bucket], served: Sequence[bool]
+    ) -> Capacity | Incapable:
+        """Find how many requests may run at a time, and what that does."""
+        edge, why = self._edge(mean)
+        edge_rate = edge / (mean.output * self._step(mean, edge))
+        at_target = self._concurrency_of(mean, self.target * edge_rate, edge)
+        block_mean = _GROWTH * mean.block_steps / mean.output
+        by_blocks = self.target * self.capability.num_blocks / block_mean
+        by_seats = self.target * self.capability.max_num_seqs
+        memory = min(by_blocks, by_seats)
+        running = min(at_target, memory)
+        binding = why if running == at_target else "blocks" if memory == by_blocks else "seats"
+        seconds = self._step(mean, running)
+        rate = running / (mean.output * seconds)
+        return Capacity(
+            requests_per_second=rate,
+            tokens_per_second=rate * mean.output,
+            binding=binding,
+            concurrency=running,
+            loads=self._loads(
+                mean,
+                mix,
+                served,
+                memory_rate=memory / (mean.output * seconds),
+                time_rate=self.target * edge_rate,
+                is_by_blocks=memory == by_blocks,
+            ),
+            prompt_tokens_per_second=self.prompt_rate(*self._decodes(mean, running)),
+        )
+
+    def _edge(self, mean: _Mean) -> tuple[float, str]:
+        """The largest concurrency that keeps all promises, and which one it would break next."""
+        most = self.capability.max_num_seqs
+        low, high, why = 1, most + 1, "step"
+        while high - low > 1:
+            middle = (low + high) // 2
+            broken = self._broken(mean, middle)
+            if broken:
+                high, why = middle, broken
+            else:
+                low = middle
+        return float(low), why
+
+    def _broken(self, mean: _Mean, running: int) -> str:
+        decodes, context = self._decodes(mean, running)
+        if not self.steps.covers(decodes, context):
+            return "step"
+        seconds = self._step(mean, running)
+        prefill = running * mean.prefill / mean.output
+        if seconds > self.step_budget or prefill + running > self.capability.max_step_tokens:
+            return "step"
+        promised = self.slo.first_token_seconds
+        if promised is None:
+            return ""
+        rate = self.prompt_rate(decodes, context)
+        busy = running / (mean.output * seconds) * mean.prefill / rate
+        if busy >= 1.0:
+            return "step"
+        own = mean.prefill / rate
+        wait = busy / (1.0 - busy) * mean.square / (2 * mean.prefill) / rate
+        return "first_token" if own + _TAIL * wait > _FIRST_TOKEN_SHARE * promised else ""
+
+    def _concurrency_of(self, mean: _Mean, rate: float, most: float) -> float:
+        """How many run when so many come per second."""
+        low, high = 0.0, most
+        for _ in range(20):
+            middle = (low + high) / 2
+            if middle / (mean.output * self._step(mean, middle)) < rate:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _step(self, mean: _Mean, running: float) -> float:
+        """Mean seconds of a step with the prompts that come meanwhile."""
+        decodes, context = self._decodes(mean, running)
+        ended = running / mean.output
+        return self.steps.seconds(
+            decodes, context, math.ceil(ended * mean.prefill), math.ceil(ended * mean.pairs)
+        )
+
+    def _decodes(self, mean: _Mean, running: float) -> tuple[int, int]:
+        return max(round(running), 1), max(round(running * mean.context_steps / mean.output), 1)
+
+    def _loads(
+        self,
+        mean: _Mean,
+        mix: Sequence[Bucket],
+        served: Sequence[bool],
+        *,
+        memory_rate: float,
+        time_rate: float,
+        is_by_blocks: bool,
+    ) -> tuple[Load | None, ...]:
+        """Each bucket's part of memory and of time, by what it takes beside the mean request."""
+        cost = self._marginal_costs()
+        mean_time = cost(mean.output, mean.context_steps, mean.prefill, mean.pairs)
+        mean_memory = mean.block_steps if is_by_blocks else mean.output
+        found: list[Load | None] = []
+        for one, can in zip(mix, served, strict=True):
+            if not can:
+                found.append(None)
+                continue
+            time = cost(one.output_tokens, _context_steps(one), one.prefill_tokens, _pairs(one))
+            size = self.capability.block_size
+            memory = _block_steps(one, size) if is_by_blocks else one.output_tokens
+            found.append(
+                Load(
+                    memory=memory / mean_memory / memory_rate,
+                    time=time / mean_time / time_rate,
+                )
+            )
+        return tuple(found)
+
+    def _marginal_costs(self) -> Callable[[float, float, float, float], float]:
+        """Seconds of steps that (output, context steps, prompt tokens, pairs) add."""
+        seconds = self.steps.seconds
+        many, most = 64, self.capability.max_step_tokens
+        chunk = min(2048, most)
+        base = seconds(1, 1)
+        per_context = max(seconds(many, 1 << 16) - seconds(many, 1), 0.0) / (1 << 16)
+        per_decode = max(seconds(many, many) - base, 0.0) / many + 1e-7
+        per_prompt = max(seconds(1, 1, chunk, 0) - base, 0.0) / chunk + 1e-8
+        per_pair = max(seconds(1, 1, chunk, 1 << 20) - seconds(1, 1, chunk, 0), 0.0) / (1 << 20)
+
+        def cost(output: float, context: float, prefill: float, pairs: float) -> float:
+            return (
+                output * per_decode
+                + context * per_context
+                + prefill * per_prompt
+                + pairs * per_pair
+            )
+
+        return cost
+
+
+def _pairs(bucket: Bucket) -> float:
+    cached = bucket.prompt_tokens - bucket.prefill_tokens
+    return bucket.prefill_tokens * (cached + bucket.prefill_tokens / 2)
+
+
+def _context_steps(bucket: Bucket) -> float:
+    return bucket.output_tokens * (bucket.prompt_tokens + bucket.output_tokens / 2)
+
+
+def _block_steps(bucket: Bucket, block_size: int) -> float:
+    tokens = bucket.prompt_tokens + bucket.output_tokens / 2
+    return bucket.output_tokens * (tokens / block_size + 0.5)

@@ -1,0 +1,154 @@
+"""Bounds of the spec, and replicas within them.
+
+Where bounds contradict each other, the stricter upper one holds: what must not be spent is not
+spent, whatever should run at least.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from quire_operator.scaling.decision import Finding
+from quire_operator.scaling.mix import Bounds, Room
+
+_CENT = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """Bounds of one accelerator."""
+
+    name: str
+    cost: float
+    lowest: int
+    highest: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds that can all be kept at once."""
+
+    limits: tuple[Limit, ...]
+    bounds: Bounds
+    findings: tuple[Finding, ...] = ()
+
+    def clamp(self, replicas: Mapping[str, int]) -> dict[str, int]:
+        """Replicas nearest to these that keep to the bounds."""
+        found = {
+            one.name: min(max(replicas.get(one.name, 0), one.lowest), one.highest)
+            for one in self.limits
+        }
+        by_cost = sorted(self.limits, key=lambda one: -one.cost)
+        for room in self.bounds.rooms:
+            while sum(room.gpus.get(name, 0) * count for name, count in found.items()) > room.most:
+                if not _drop(found, [one for one in by_cost if room.gpus.get(one.name)]):
+                    break
+        while sum(found.values()) > self.bounds.most and _drop(found, by_cost):
+            pass
+        while self._is_too_dear(found) and _drop(found, by_cost):
+            pass
+        while sum(found.values()) < self.bounds.fewest and self._add(found, by_cost[::-1]):
+            pass
+        return found
+
+    def allow(self, replicas: Mapping[str, int]) -> bool:
+        """Whether these keep to the bounds."""
+        return self.clamp(replicas) == dict(replicas)
+
+    def _is_too_dear(self, replicas: Mapping[str, int]) -> bool:
+        most = self.bounds.most_cost
+        return most is not None and self.cost(replicas) > most + _CENT
+
+    def cost(self, replicas: Mapping[str, int]) -> float:
+        """Of these, an hour."""
+        return sum(one.cost * replicas.get(one.name, 0) for one in self.limits)
+
+    def _add(self, replicas: dict[str, int], cheapest_first: Sequence[Limit]) -> bool:
+        for one in cheapest_first:
+            more = replicas | {one.name: replicas[one.name] + 1}
+            if more[one.name] <= one.highest and self._fit(more):
+                replicas.update(more)
+                return True
+        return False
+
+    def _fit(self, replicas: Mapping[str, int]) -> bool:
+        return (
+            not self._is_too_dear(replicas)
+            and sum(replicas.values()) <= self.bounds.most
+            and all(
+                sum(room.gpus.get(name, 0) * count for name, count in replicas.items()) <= room.most
+                for room in self.bounds.rooms
+            )
+        )
+
+
+def consistent(
+    limits: Sequence[Limit],
+    *,
+    fewest: int,
+    most: int,
+    most_cost: float | None,
+    rooms: Sequence[Room],
+) -> Limits:
+    """Bounds of which none contradicts another: what asks for more gives way."""
+    findings = []
+    made = [
+        Limit(
+            name=one.name,
+            cost=one.cost,
+            lowest=max(min(one.lowest, one.highest), 0),
+            highest=max(one.highest, 0),
+        )
+        for one in limits
+    ]
+    bounds = Bounds(fewest=0, most=max(most, 0), most_cost=most_cost, rooms=tuple(rooms))
+    nothing = dict.fromkeys((one.name for one in made), 0)
+    floor = dict(nothing)
+    cap = Limits(limits=tuple(_free(one) for one in made), bounds=bounds)
+    for one in sorted(made, key=lambda one: one.cost):
+        while floor[one.name] < one.lowest and cap._fit(floor | {one.name: floor[one.name] + 1}):
+            floor[one.name] += 1
+    if any(floor[one.name] < one.lowest for one in made):
+        findings.append(_contradiction("the accelerators' minReplicas", bounds))
+    full = dict(floor)
+    by_cost = sorted(cap.limits, key=lambda one: one.cost)
+    while sum(full.values()) < fewest and cap._add(full, by_cost):
+        pass
+    if sum(full.values()) < fewest:
+        findings.append(_contradiction("scaling.minReplicas", bounds))
+    return Limits(
+        limits=tuple(
+            Limit(name=one.name, cost=one.cost, lowest=floor[one.name], highest=one.highest)
+            for one in made
+        ),
+        bounds=Bounds(
+            fewest=min(fewest, sum(full.values())),
+            most=bounds.most,
+            most_cost=most_cost,
+            rooms=bounds.rooms,
+        ),
+        findings=tuple(findings),
+    )
+
+
+def _free(limit: Limit) -> Limit:
+    return Limit(name=limit.name, cost=limit.cost, lowest=0, highest=limit.highest)
+
+
+def _drop(replicas: dict[str, int], dearest_first: Sequence[Limit]) -> bool:
+    for one in dearest_first:
+        if replicas[one.name] > one.lowest:
+            replicas[one.name] -= 1
+            return True
+    return False
+
+
+def _contradiction(what: str, bounds: Bounds) -> Finding:
+    upper = [f"maxReplicas ({bounds.most})"]
+    if bounds.most_cost is not None:
+        upper.append(f"maxCostPerHour ({bounds.most_cost:g})")
+    if bounds.rooms:
+        upper.append("the GPUs that there are")
+    return Finding(
+        code="Infeasible",
+        message=f"{what} cannot be kept within {' and '.join(upper)}: the upper bounds hold",
+    )

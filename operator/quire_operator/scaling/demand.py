@@ -1,0 +1,330 @@
+"""How much is asked: from gateways' counts to requests per second in buckets of lengths.
+
+Arrivals are counted by length of prompt at once; how long answers are is known when they have
+ended, from a memory that halves every ten minutes. The rate is that of five minutes, unless a
+shorter window says, beyond what chance makes of it, that it has changed.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from quire_operator.scaling.decision import Peak, Sample, ServiceMemory
+from quire_operator.scaling.inputs import GatewayFigures, ServiceInputs
+
+WINDOWS = (30.0, 60.0, 120.0)
+"""Seconds of the shorter windows, the shortest first."""
+LONGEST_WINDOW = 300.0
+LEAST_SECONDS = 10.0
+"""Counts of less say nothing."""
+SIGNIFICANT = 4.0
+"""Standard deviations by which a window must differ to be believed; of these one is not."""
+MOST_DISPERSION = 4.0
+_HALF_LIFE_SECONDS = 600.0
+_PARTS = 10
+"""Of the stabilization window, each with a peak of its own."""
+_TYPICAL_OUTPUT_TOKENS = 200.0
+_PRIOR_ANSWERS = 2.0
+_MOST_GATEWAYS = 200
+_LEAN = 5.0
+"""Answers of each prompt bucket that those of all buckets are worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Requests of about one length, and how many of them come."""
+
+    prompt_tokens: float
+    output_tokens: float
+    prefill_tokens: float
+    """Of the prompt, those that are not cached."""
+    rate: float
+    """Requests per second."""
+    row: int = 0
+    """Prompt bucket that it is of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What is asked now."""
+
+    prompt_rates: tuple[float, ...]
+    """Requests per second by prompt bucket."""
+    rate: float
+    dispersion: float
+    """Variance of counts over their mean: 1 where requests come by chance, more in bursts."""
+    window_seconds: float
+    """Over which the rate was taken."""
+
+
+def remember(
+    service: ServiceInputs, gateways: Sequence[GatewayFigures], memory: ServiceMemory, now: float
+) -> ServiceMemory:
+    """Add what gateways counted since the last time.
+
+    A gateway that counts anew from zero is another one. One that was there before this memory
+    began is not asked what came before.
+    """
+    elapsed = now - max((one.at for one in memory.samples), default=memory.since)
+    arrivals: list[float] = []
+    ended: list[list[float]] = []
+    tokens = [0.0, 0.0, 0.0]
+    kept = [0.0, 0.0]
+    for gateway in gateways:
+        before = _before(gateway, memory, elapsed)
+        if before is None or not _is_sound(gateway):
+            continue
+        # a gateway that was not heard for a while has counted for longer than this interval
+        share = min(elapsed / max(gateway.seconds - before.seconds, elapsed, 1e-9), 1.0)
+        share *= max(service.num_gateways / len(gateways), 1.0)
+        new = _difference(gateway.arrivals, before.arrivals)
+        _add(arrivals, [share * one for one in new])
+        for row, pair in enumerate(zip(gateway.ended, before.ended, strict=False)):
+            while len(ended) <= row:
+                ended.append([])
+            _add(ended[row], _difference(*pair))
+        for index, name in enumerate(("prompt_tokens", "output_tokens", "cached_tokens")):
+            tokens[index] += max(getattr(gateway, name) - getattr(before, name), 0)
+        for index, kind in enumerate(("met", "missed")):
+            for promise in ("first_token", "per_token"):
+                name = f"num_{promise}_{kind}"
+                kept[index] += max(getattr(gateway, name) - getattr(before, name), 0)
+    fade = 0.5 ** (max(elapsed, 0.0) / _HALF_LIFE_SECONDS)
+    is_asked = any(arrivals) or any(one.num_waiting for one in gateways)
+    samples = memory.samples
+    if elapsed > 0 and arrivals:
+        newest = Sample(at=now, seconds=elapsed, arrivals=tuple(arrivals))
+        samples = (*(one for one in samples if one.at > now - LONGEST_WINDOW), newest)
+    return replace(
+        memory,
+        counts=_newest({**memory.counts, **{one.gateway: one for one in gateways}}),
+        samples=samples,
+        ended=_fade(memory.ended, fade, ended),
+        tokens=(
+            memory.tokens[0] * fade + tokens[0],
+            memory.tokens[1] * fade + tokens[1],
+            memory.tokens[2] * fade + tokens[2],
+        ),
+        kept=(memory.kept[0] + kept[0], memory.kept[1] + kept[1]),
+        last_request_at=now if is_asked or _are_running(service) else memory.last_request_at,
+    )
+
+
+def estimate(memory: ServiceMemory, now: float) -> Demand | None:
+    """Estimate the rates now; None while too little has been counted."""
+    samples = [one for one in memory.samples if one.at > now - LONGEST_WINDOW]
+    seconds = sum(one.seconds for one in samples)
+    if seconds < LEAST_SECONDS:
+        return None
+    counts = _sum(samples)
+    total = sum(counts)
+    rate, dispersion, window = total / seconds, _dispersion(samples), seconds
+    for shorter in WINDOWS:
+        latest = [one for one in samples if one.at > now - shorter]
+        length = sum(one.seconds for one in latest)
+        if length < LEAST_SECONDS or length >= seconds:
+            continue
+        expected, seen = rate * length, sum(map(sum, (one.arrivals for one in latest)))
+        deviation = math.sqrt(max(expected * dispersion, 1.0))
+        if abs(seen - expected) > SIGNIFICANT * deviation:
+            believed = seen - math.copysign(deviation, seen - expected)
+            rate, window = max(believed, 0.0) / length, length
+            break
+    parts = [one / total if total else 0.0 for one in counts]
+    return Demand(
+        prompt_rates=tuple(rate * part for part in parts),
+        rate=rate,
+        dispersion=dispersion,
+        window_seconds=window,
+    )
+
+
+def note_peak(
+    memory: ServiceMemory, demand: Demand, down_seconds: float, now: float
+) -> ServiceMemory:
+    """Remember the largest demand of each part of the stabilization window."""
+    load = demand.rate
+    newest = Peak(at=now, load=load, rates=demand.prompt_rates)
+    begins = now - down_seconds
+    kept = [one for one in memory.peaks if one.at > begins]
+    part = down_seconds / _PARTS
+    last = kept[-1] if kept else None
+    if last is not None and _part(last.at, part) == _part(now, part):
+        kept[-1] = replace(newest if load >= last.load else last, at=now)
+    else:
+        kept.append(newest)
+    return replace(memory, peaks=tuple(kept))
+
+
+def highest(memory: ServiceMemory, demand: Demand) -> tuple[float, ...]:
+    """Rates by prompt bucket of the window's highest peak, now included."""
+    peak = max(memory.peaks, key=lambda one: one.load, default=None)
+    return demand.prompt_rates if peak is None or peak.load < demand.rate else peak.rates
+
+
+def buckets(
+    memory: ServiceMemory, prompt_rates: Sequence[float], bounds: tuple[Sequence[int], ...]
+) -> tuple[Bucket, ...]:
+    """Spread rates by prompt over lengths of outputs; those that nobody asks for are left out.
+
+    Parameters
+    ----------
+    bounds
+        Of prompts and of outputs, as gateways have them.
+    """
+    prompts = _typical(bounds[0])
+    outputs = _typical(bounds[1])
+    columns = [sum(row[at] for row in memory.ended if at < len(row)) for at in range(len(outputs))]
+    prior = [math.exp(-(math.log(one / _TYPICAL_OUTPUT_TOKENS) ** 2) / 2) for one in outputs]
+    columns = _plus(columns, prior, _PRIOR_ANSWERS)
+    found: list[tuple[float, float, float, int]] = []
+    for row, rate in enumerate(prompt_rates):
+        if rate <= 0 or row >= len(prompts):
+            continue
+        answers = memory.ended[row] if row < len(memory.ended) else ()
+        weights = _plus([*answers, *[0.0] * (len(outputs) - len(answers))], columns, _LEAN)
+        total = sum(weights)
+        for column, weight in enumerate(weights[: len(outputs)]):
+            found.append((prompts[row], outputs[column], rate * weight / total, row))
+    return _fit(found, memory, bounds)
+
+
+def _fit(
+    found: Sequence[tuple[float, float, float, int]],
+    memory: ServiceMemory,
+    bounds: tuple[Sequence[int], ...],
+) -> tuple[Bucket, ...]:
+    """Move typical lengths so that their means are the measured ones."""
+    answers = sum(map(sum, memory.ended))
+    rate = sum(one[2] for one in found)
+    if rate <= 0:
+        return ()
+    prompt_factor = output_factor = 1.0
+    uncached = 1.0
+    if answers >= 1 and memory.tokens[0] > 0 and memory.tokens[1] > 0:
+        means = [sum(one[axis] * one[2] for one in found) / rate for axis in (0, 1)]
+        prompt_factor = memory.tokens[0] / answers / means[0]
+        output_factor = memory.tokens[1] / answers / means[1]
+        uncached = min(max(1.0 - memory.tokens[2] / memory.tokens[0], 0.02), 1.0)
+    made = []
+    for prompt, output, one_rate, row in found:
+        prompt_tokens = _within(prompt, prompt_factor, bounds[0])
+        made.append(
+            Bucket(
+                prompt_tokens=prompt_tokens,
+                output_tokens=_within(output, output_factor, bounds[1]),
+                prefill_tokens=max(prompt_tokens * uncached, 1.0),
+                rate=one_rate,
+                row=row,
+            )
+        )
+    return tuple(made)
+
+
+def _typical(bounds: Sequence[int]) -> list[float]:
+    """The geometric middle of each bucket; the first begins at a quarter, the last has no end."""
+    edges = [max(bounds[0] / 4, 1.0), *map(float, bounds), bounds[-1] * 2.0]
+    return [math.sqrt(low * high) for low, high in pairwise(edges)]
+
+
+def _within(typical: float, factor: float, bounds: Sequence[int]) -> float:
+    """A bucket's typical length times a factor, in the bucket still."""
+    low, high = 1.0, bounds[-1] * 4.0
+    for bound in bounds:
+        if typical <= bound:
+            high = float(bound)
+            break
+        low = float(bound)
+    return min(max(typical * factor, low), high)
+
+
+def _before(
+    gateway: GatewayFigures, memory: ServiceMemory, elapsed: float
+) -> GatewayFigures | None:
+    before = memory.counts.get(gateway.gateway)
+    if before is not None and before.seconds <= gateway.seconds:
+        is_alike = len(before.arrivals) == len(gateway.arrivals)
+        return before if is_alike else None
+    if before is None and (not memory.counts or gateway.seconds > 2 * elapsed + LEAST_SECONDS):
+        return None
+    return replace(
+        gateway,
+        arrivals=(0,) * len(gateway.arrivals),
+        ended=tuple((0,) * len(row) for row in gateway.ended),
+        prompt_tokens=0,
+        output_tokens=0,
+        cached_tokens=0,
+        num_first_token_met=0,
+        num_first_token_missed=0,
+        num_per_token_met=0,
+        num_per_token_missed=0,
+    )
+
+
+def _newest(counts: dict[str, GatewayFigures]) -> dict[str, GatewayFigures]:
+    """Those that were heard last: names of gateways that are gone are not kept for ever."""
+    return dict(list(counts.items())[-_MOST_GATEWAYS:])
+
+
+def _is_sound(gateway: GatewayFigures) -> bool:
+    return math.isfinite(gateway.seconds) and all(map(math.isfinite, gateway.arrivals))
+
+
+def _are_running(service: ServiceInputs) -> bool:
+    return any(
+        one.engine is not None and (one.engine.num_running or one.engine.num_waiting)
+        for one in service.replicas
+        if not one.is_ending
+    )
+
+
+def _dispersion(samples: Sequence[Sample]) -> float:
+    """Variance of the samples' counts over their mean, as far as chance does not explain it."""
+    seconds = sum(one.seconds for one in samples)
+    rate = sum(sum(one.arrivals) for one in samples) / seconds
+    if rate <= 0 or len(samples) < 6:
+        return 1.0
+    squares = [
+        (sum(one.arrivals) - rate * one.seconds) ** 2 / (rate * one.seconds) for one in samples
+    ]
+    doubt = 2.0 * math.sqrt(2.0 / len(squares))
+    return min(max(sum(squares) / (len(squares) - 1) - doubt, 1.0), MOST_DISPERSION)
+
+
+def _part(at: float, seconds: float) -> int:
+    return math.floor(at / seconds) if seconds > 0 else 0
+
+
+def _sum(samples: Sequence[Sample]) -> list[float]:
+    counts: list[float] = []
+    for one in samples:
+        _add(counts, one.arrivals)
+    return counts
+
+
+def _add(counts: list[float], more: Sequence[float]) -> None:
+    counts += [0.0] * (len(more) - len(counts))
+    for index, one in enumerate(more):
+        counts[index] += one
+
+
+def _plus(first: Sequence[float], second: Sequence[float], weight: float) -> list[float]:
+    """The first, and the second as if it were `weight` in sum."""
+    total = sum(second) or 1.0
+    return [one + weight * other / total for one, other in zip(first, second, strict=False)]
+
+
+def _difference(now: Sequence[float], before: Sequence[float]) -> list[float]:
+    return [max(one - other, 0.0) for one, other in zip(now, before, strict=False)]
+
+
+def _fade(
+    old: Sequence[Sequence[float]], fade: float, new: Sequence[Sequence[float]]
+) -> tuple[tuple[float, ...], ...]:
+    rows = [[one * fade for one in row] for row in old]
+    while len(rows) < len(new):
+        rows.append([])
+    for row, more in zip(rows, new, strict=False):
+        _add(row, more)
+    return tuple(map(tuple, rows))

@@ -1,0 +1,138 @@
+"""What is heard, and how old it is: figures that were not heard lately are not used."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quire_operator.scaling.inputs import EngineFigures, GatewayFigures, Replica, ServiceInputs
+
+_ENOUGH = 0.5
+"""Part of the ready replicas that must be heard for their pressure to mean anything."""
+_MOST_PRESSURE = 2.0
+"""What is above says no more than that it is far too much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """What is known of a service now."""
+
+    gateways: tuple[GatewayFigures, ...]
+    """Those that were heard lately."""
+    num_gateways: int
+    engines: Mapping[str, EngineFigures]
+    """By replica, of those that are ready and were heard lately."""
+    num_ready: int
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything is known of what is asked."""
+        return bool(self.gateways)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether enough is known to take anything away."""
+        return (
+            bool(self.gateways)
+            and len(self.gateways) >= self.num_gateways
+            and len(self.engines) >= self.num_ready
+        )
+
+    @property
+    def is_pressure_known(self) -> bool:
+        """Whether enough replicas are heard."""
+        return self.num_ready > 0 and len(self.engines) >= _ENOUGH * self.num_ready
+
+    @property
+    def num_waiting(self) -> int:
+        """Interactive requests that wait in gateways."""
+        return sum(one.num_waiting for one in self.gateways)
+
+    @property
+    def oldest_seconds(self) -> float:
+        """Age of the one that waits longest."""
+        return max((one.oldest_seconds for one in self.gateways if one.num_waiting), default=0.0)
+
+    @property
+    def num_running(self) -> int:
+        """Requests in engines."""
+        return sum(one.num_running + one.num_waiting for one in self.engines.values())
+
+    def explain(self) -> str:
+        """What is missing, in words; empty: nothing."""
+        missing = []
+        if len(self.gateways) < self.num_gateways or not self.gateways:
+            missing.append(f"{len(self.gateways)} of {self.num_gateways} gateways")
+        if len(self.engines) < self.num_ready:
+            missing.append(f"{len(self.engines)} of {self.num_ready} ready replicas")
+        return f"only {' and '.join(missing)} were heard lately" if missing else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetPressure:
+    """Pressure of all ready replicas together."""
+
+    value: float
+    """Mean, weighted by what they can do."""
+    binding: str
+    """Which term binds most of them."""
+    requests_per_second: float
+    """What they do by this measure, where one at the target does what was computed of it."""
+
+
+def hear(service: ServiceInputs, stale_seconds: float) -> Heard:
+    """Keep what was heard lately and makes sense."""
+    ready = [one for one in service.replicas if one.is_ready and not one.is_ending]
+    return Heard(
+        gateways=tuple(
+            one for one in service.gateways if _is_fresh(one.age_seconds, stale_seconds)
+        ),
+        num_gateways=max(service.num_gateways, len(service.gateways)),
+        engines={
+            one.name: one.engine
+            for one in ready
+            if one.engine is not None
+            and _is_fresh(one.engine.age_seconds, stale_seconds)
+            and math.isfinite(one.engine.pressure)
+        },
+        num_ready=len(ready),
+    )
+
+
+def measure_pressure(
+    service: ServiceInputs, heard: Heard, rates: Mapping[str, float]
+) -> FleetPressure | None:
+    """Join the pressure of those that are heard; None where too few are.
+
+    Parameters
+    ----------
+    rates
+        Requests per second of one replica at the target, by accelerator; those that are not known
+        count like the mean of the others.
+    """
+    if not heard.is_pressure_known or not heard.engines:
+        return None
+    ready = [one for one in service.replicas if one.name in heard.engines]
+    typical = sum(rates.values()) / len(rates) if rates else 1.0
+    weights = [rates.get(one.accelerator, typical) for one in ready]
+    pressures = [_bounded(heard.engines[one.name].pressure) for one in ready]
+    total = sum(weights) or 1.0
+    mean = sum(w * p for w, p in zip(weights, pressures, strict=True)) / total
+    goal = service.pressure.target / service.pressure.admission
+    done = mean / goal * total * heard.num_ready / len(ready)
+    return FleetPressure(value=mean, binding=_most_common(heard, ready), requests_per_second=done)
+
+
+def _most_common(heard: Heard, ready: list[Replica]) -> str:
+    by_term: dict[str, float] = {}
+    for one in ready:
+        engine = heard.engines[one.name]
+        by_term[engine.binding] = by_term.get(engine.binding, 0.0) + _bounded(engine.pressure)
+    return max(sorted(by_term), key=lambda name: by_term[name])
+
+
+def _bounded(pressure: float) -> float:
+    return min(max(pressure, 0.0), _MOST_PRESSURE)
+
+
+def _is_fresh(age_seconds: float, stale_seconds: float) -> bool:
+    return math.isfinite(age_seconds) and age_seconds <= stale_seconds

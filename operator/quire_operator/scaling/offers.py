@@ -1,0 +1,259 @@
+"""What each accelerator of a service can do of its traffic: measured, or expected until it was.
+
+Where no accelerator keeps a promise, the best there is takes its place, and that is said.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from quire_operator.scaling.capacity import Capacity, Incapable, Load, capacity
+from quire_operator.scaling.decision import Finding
+from quire_operator.scaling.demand import Bucket
+from quire_operator.scaling.inputs import (
+    AcceleratorInputs,
+    Capability,
+    ServiceInputs,
+    ServiceLevel,
+)
+
+TYPICAL = (Bucket(prompt_tokens=1000.0, output_tokens=200.0, prefill_tokens=1000.0, rate=1e-6),)
+"""What is planned for while nothing was asked yet."""
+_REFERENCE = (16, 16_384)
+"""Decodes and context by which measurements are compared."""
+_MOST_SPREAD = 1.5
+_RELAXED = 1.25
+"""Of the time that the fastest takes for one request alone: what is aimed at instead."""
+_ALMOST_NOTHING = Load(memory=1e-6, time=1e-6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """One accelerator that may be used."""
+
+    accelerator: AcceleratorInputs
+    cost: float
+    """Of a replica an hour, assumed where the price is not known."""
+    loads: tuple[Load | None, ...]
+    """By bucket; see `Option`."""
+    capacity: Capacity | None
+    """None: nothing is known of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offers:
+    """All of a service."""
+
+    offers: tuple[Offer, ...]
+    mix: tuple[Bucket, ...]
+    """The buckets that loads are of."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def are_known(self) -> bool:
+        """Whether it is known of any what it can do."""
+        return any(one.capacity is not None for one in self.offers)
+
+    def find(self, name: str) -> Offer | None:
+        """Return one by its accelerator's name; None: it cannot be used."""
+        return next((one for one in self.offers if one.accelerator.name == name), None)
+
+    @property
+    def residence_seconds(self) -> float:
+        """How long a request runs where it is cheapest; 0 where nothing is known."""
+        known = [
+            (one.cost / c.requests_per_second, c) for one in self.offers if (c := one.capacity)
+        ]
+        if not known:
+            return 0.0
+        best = min(known, key=lambda one: one[0])[1]
+        return best.concurrency / best.requests_per_second
+
+
+def capabilities(
+    service: ServiceInputs, remembered: Mapping[str, Capability]
+) -> tuple[dict[str, Capability], list[Finding]]:
+    """What replicas measured of themselves, the median of each accelerator's."""
+    found, findings = dict(remembered), []
+    for accelerator in service.accelerators:
+        measured = [
+            one.engine.capability
+            for one in service.replicas
+            if one.accelerator == accelerator.name
+            and one.engine is not None
+            and one.engine.capability is not None
+            and _is_sound(one.engine.capability)
+        ]
+        if not measured:
+            continue
+        measured.sort(key=_reference_seconds)
+        found[accelerator.name] = measured[(len(measured) - 1) // 2]
+        fastest, slowest = _reference_seconds(measured[0]), _reference_seconds(measured[-1])
+        if slowest > _MOST_SPREAD * fastest > 0:
+            findings.append(
+                Finding(
+                    code="ProfilesDiffer",
+                    message=f"replicas on {accelerator.name} measured steps from"
+                    f" {fastest * 1e3:.1f} to {slowest * 1e3:.1f} ms for the same work: the"
+                    " median is planned with",
+                )
+            )
+    names = {one.name for one in service.accelerators}
+    return {name: one for name, one in found.items() if name in names}, findings
+
+
+def make_offers(
+    service: ServiceInputs, measured: Mapping[str, Capability], mix: Sequence[Bucket]
+) -> Offers:
+    """Compute what each accelerator does of a mix."""
+    findings: list[Finding] = []
+    usable = [one for one in service.accelerators if not one.unusable_because]
+    mix = tuple(mix) or TYPICAL
+    known = {
+        one.name: known
+        for one in usable
+        if (known := measured.get(one.name) or _sound(one.expected)) is not None
+    }
+    done = {one.name: _do(one, known.get(one.name), mix, service.slo, service) for one in usable}
+    slo = service.slo
+    if known and not any(isinstance(one, Capacity) for one in done.values()):
+        slo, finding = _relax(service, done)
+        findings.append(finding)
+        done = {one.name: _do(one, known.get(one.name), mix, slo, service) for one in usable}
+    costs = _costs(usable, findings, has_limit=service.max_cost_per_hour is not None)
+    offers = []
+    for one in usable:
+        what = done[one.name]
+        if isinstance(what, Capacity):
+            loads = what.loads
+        elif what is None and not known:
+            loads = (_ALMOST_NOTHING,) * len(mix)
+        else:
+            continue
+        offers.append(
+            Offer(
+                accelerator=one,
+                cost=costs[one.name],
+                loads=loads,
+                capacity=what if isinstance(what, Capacity) else None,
+            )
+        )
+    if usable and not known:
+        findings.append(
+            Finding(
+                code="CapacityUnknown",
+                message="nothing is known of what a replica can do until one has run",
+            )
+        )
+    offers = _serve_hardest(service, offers, known, mix, slo, findings)
+    return Offers(offers=tuple(offers), mix=mix, findings=tuple(findings))
+
+
+def _do(
+    accelerator: AcceleratorInputs,
+    capability: Capability | None,
+    mix: Sequence[Bucket],
+    slo: ServiceLevel,
+    service: ServiceInputs,
+) -> Capacity | Incapable | None:
+    if capability is None:
+        return None
+    return capacity(capability, _sound(accelerator.expected), mix, slo, service.pressure.target)
+
+
+def _relax(
+    service: ServiceInputs, done: Mapping[str, Capacity | Incapable | None]
+) -> tuple[ServiceLevel, Finding]:
+    """The best promises that can be kept."""
+    slo = service.slo
+    tried = {name: one for name, one in done.items() if isinstance(one, Incapable)}
+    best = min(tried, key=lambda name: tried[name].alone_seconds)
+    alone = tried[best].alone_seconds
+    reason = "; ".join(f"{name}: {one.reason}" for name, one in tried.items())
+    if slo.per_token_seconds is not None and alone > slo.per_token_seconds:
+        per_token = _RELAXED * alone
+        words = f"{best} is the fastest, and {per_token * 1e3:.0f} ms a token is aimed at"
+        slo = replace(slo, per_token_seconds=per_token)
+    else:
+        words = "the time of the first token is left out of account"
+        slo = replace(slo, first_token_seconds=None)
+    return slo, Finding(
+        code="SloImpossible", message=f"no accelerator meets the SLO ({reason}): {words}"
+    )
+
+
+def _serve_hardest(
+    service: ServiceInputs,
+    offers: list[Offer],
+    known: Mapping[str, Capability],
+    mix: Sequence[Bucket],
+    slo: ServiceLevel,
+    findings: list[Finding],
+) -> list[Offer]:
+    """Requests whose first token comes in time nowhere go where prompts are computed fastest."""
+    hard = [at for at in range(len(mix)) if all(one.loads[at] is None for one in offers)]
+    fitting = [one for one in offers if one.capacity is not None]
+    if not hard or not fitting:
+        return offers
+    best = max(
+        fitting, key=lambda one: one.capacity.prompt_tokens_per_second if one.capacity else 0
+    )
+    free = replace(slo, first_token_seconds=None)
+    name = best.accelerator.name
+    without = _do(best.accelerator, known[name], mix, free, service)
+    if not isinstance(without, Capacity):
+        return offers
+    loads = tuple(without.loads[at] if at in hard else load for at, load in enumerate(best.loads))
+    served = [at for at in hard if loads[at] is not None]
+    if served and slo.first_token_seconds is not None:
+        shortest = min(mix[at].prompt_tokens for at in served)
+        findings.append(
+            Finding(
+                code="SloImpossible",
+                message=f"prompts of about {shortest:.0f} tokens and more get no first token within"
+                f" {slo.first_token_seconds:g} s on any accelerator: {name} is the fastest",
+            )
+        )
+    return [replace(one, loads=loads) if one is best else one for one in offers]
+
+
+def _costs(
+    accelerators: Sequence[AcceleratorInputs], findings: list[Finding], *, has_limit: bool
+) -> dict[str, float]:
+    """Prices; one that is not known is taken to be the dearest that is."""
+    known = {
+        one.name: one.cost_per_hour
+        for one in accelerators
+        if one.cost_per_hour is not None
+        and math.isfinite(one.cost_per_hour)
+        and one.cost_per_hour >= 0
+    }
+    missing = [one.name for one in accelerators if one.name not in known]
+    assumed = max(known.values(), default=1.0)
+    if missing and (known or has_limit):
+        findings.append(
+            Finding(
+                code="PriceUnknown",
+                message=f"{', '.join(missing)} has no costPerHour: {assumed:g} is assumed",
+            )
+        )
+    return {one.name: known.get(one.name, assumed) for one in accelerators}
+
+
+def _sound(capability: Capability | None) -> Capability | None:
+    return capability if capability is not None and _is_sound(capability) else None
+
+
+def _is_sound(capability: Capability) -> bool:
+    sizes = (
+        capability.num_blocks,
+        capability.block_size,
+        capability.max_num_seqs,
+        capability.max_step_tokens,
+    )
+    seconds = _reference_seconds(capability)
+    return min(sizes) >= 1 and math.isfinite(seconds) and seconds > 0
+
+
+def _reference_seconds(capability: Capability) -> float:
+    return capability.step_time.predict(*_REFERENCE)

@@ -1,0 +1,104 @@
+"""A decision in words and figures."""
+
+from collections.abc import Mapping
+
+from quire_operator.scaling.case import Case, Step
+from quire_operator.scaling.decision import (
+    AcceleratorFigures,
+    Finding,
+    ServiceDecision,
+    ServiceMemory,
+)
+from quire_operator.scaling.victims import choose_victims
+
+
+def report(case: Case, memory: ServiceMemory, step: Step) -> ServiceDecision:
+    """Make the decision of a step."""
+    wanted = step.replicas if step.wanted is None else step.wanted
+    victims = step.victims
+    if victims is None:
+        victims = choose_victims(case.service.replicas, case.fleet.ordered, step.replicas)
+    return ServiceDecision(
+        key=case.service.key,
+        action=step.action,
+        replicas=dict(step.replicas),
+        wanted=dict(wanted),
+        victims=victims,
+        traffic_shares=memory.shares,
+        reason=step.reason,
+        inputs=_inputs(case, memory),
+        findings=(*case.findings, *_hearing(case), *_shortness(case, memory)),
+        are_metrics_fresh=case.heard.is_all,
+        short_since=memory.short_since,
+        accelerators=_accelerators(case, wanted),
+        requests_per_second=case.demand.rate if case.demand else None,
+        pressure=case.pressure.value if case.pressure else None,
+    )
+
+
+def _inputs(case: Case, memory: ServiceMemory) -> dict[str, str]:
+    """Figures for people, in the order in which they matter."""
+    service, heard = case.service, case.heard
+    found = {"target": f"{100 * service.pressure.target:.0f} %"}
+    if case.demand is not None:
+        found["requests"] = f"{case.demand.rate:.3g}/s over {case.demand.window_seconds:.0f} s"
+        found["planned"] = f"{sum(case.rates_now):.3g}/s now, {sum(case.rates_at_peak):.3g}/s peak"
+        mix = case.offers.mix
+        rate = sum(one.rate for one in mix) or 1.0
+        prompt = sum(one.prompt_tokens * one.rate for one in mix) / rate
+        output = sum(one.output_tokens * one.rate for one in mix) / rate
+        found["tokens"] = f"{prompt:.0f} of prompt, {output:.0f} of output"
+    if case.pressure is not None:
+        found["pressure"] = f"{100 * case.pressure.value:.0f} % of {case.pressure.binding}"
+    if heard.is_any:
+        found["waiting"] = f"{heard.num_waiting}, the oldest {heard.oldest_seconds:.0f} s"
+    found["replicas"] = f"{case.fleet.num_ready} ready of {case.fleet.num_ordered}"
+    if memory.correction > 1.0:
+        found["correction"] = f"{memory.correction:.2f}"
+    for offer in case.offers.offers:
+        what = offer.capacity
+        words = (
+            "not known" if what is None else f"{what.requests_per_second:.3g}/s ({what.binding})"
+        )
+        found[offer.accelerator.name] = f"{words} for {offer.cost:g} an hour"
+    return {name: words[:256] for name, words in found.items()}
+
+
+def _accelerators(case: Case, wanted: Mapping[str, int]) -> dict[str, AcceleratorFigures]:
+    loads: dict[str, float] = {}
+    if case.demand is not None and case.offers.are_known and any(wanted.values()):
+        load = case.sizing.load(wanted, case.rates_now)
+        loads = {name: load for name, count in wanted.items() if count}
+    found = {}
+    for accelerator in case.service.accelerators:
+        name = accelerator.name
+        offer = case.offers.find(name)
+        what = offer.capacity if offer else None
+        found[name] = AcceleratorFigures(
+            wanted=wanted.get(name, 0),
+            requests_per_second=what.requests_per_second if what else None,
+            tokens_per_second=what.tokens_per_second if what else None,
+            load=loads.get(name),
+            binding=what.binding if what else "",
+        )
+    return found
+
+
+def _hearing(case: Case) -> list[Finding]:
+    words = case.heard.explain()
+    if not words:
+        return []
+    if not case.heard.is_any:
+        return [Finding(code="NoMetrics", message=f"{words}: the replicas stay as they are")]
+    return [Finding(code="MetricsStale", message=f"{words}: none is taken away")]
+
+
+def _shortness(case: Case, memory: ServiceMemory) -> list[Finding]:
+    patience = {one.name: one.provision_timeout_seconds for one in case.service.accelerators}
+    return [
+        Finding(
+            code="ShortOfGpus",
+            message=f"{name} found no node within {patience[name]:g} s: others stand in for it",
+        )
+        for name in memory.short_since
+    ]

@@ -1,0 +1,194 @@
+"""Deciding one service, in the order of what comes first.
+
+bounds of the spec      at once
+nothing was ever run    the first replicas
+nothing is heard        hold
+nobody asks             none, after a while; one again when somebody does
+too few                 the cheapest to add; at once when requests are refused or wait too long
+too many, or too dear   what takes their place first, then one after another, each only if the
+                        rest would have carried the peak of the stabilization window
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from quire_operator.scaling.case import Case, Step
+from quire_operator.scaling.sizing import MARGIN, SLACK
+from quire_operator.scaling.victims import next_victims
+
+_WORTHWHILE = 0.03
+"""Part of the cost that a change must save."""
+_MUCH_BETTER = 0.01
+"""Of the load: so much more must be served to be worth a gap."""
+
+
+def decide_step(case: Case) -> Step:
+    """Decide what is to be done of a service that scales by itself."""
+    for rule in (_begin, _keep_bounds, _without_news, _at_zero, _to_zero, _up, _down):
+        step = rule(case)
+        if step is not None:
+            return step
+    return case.hold("the replicas fit the traffic")
+
+
+def _begin(case: Case) -> Step | None:
+    if not case.service.is_new:
+        return None
+    first = max(case.service.first_replicas, case.service.min_replicas)
+    sizing = case.sizing
+    replicas = sizing.first(min(first, case.service.max_replicas))
+    if not sum(replicas.values()):
+        return None
+    return Step(action="Start", replicas=replicas, reason="the service is new")
+
+
+def _keep_bounds(case: Case) -> Step | None:
+    """Keep to the spec, whatever else is so."""
+    ordered = case.fleet.ordered
+    within = case.limits.clamp(ordered)
+    if within == ordered:
+        return None
+    more = sum(within.values()) > sum(ordered.values())
+    reason = "fewer than minReplicas" if more else "more than the bounds allow"
+    if case.is_at_zero and more:
+        within = case.sizing.first(sum(within.values()))
+    return Step(action="Limit", replicas=within, reason=f"there were {reason}")
+
+
+def _without_news(case: Case) -> Step | None:
+    if case.heard.is_any:
+        return None
+    return case.hold("nothing was heard of the traffic lately, and missing is not zero")
+
+
+def _at_zero(case: Case) -> Step | None:
+    """None runs: as soon as somebody asks, one comes."""
+    if not case.is_at_zero:
+        return None
+    if not case.is_asked:
+        return case.hold("nobody asks, and none is needed")
+    replicas = case.sizing.first(1)
+    if sum(replicas.values()):
+        rates = case.rates_now
+        mix = case.sizing.grow(rates)
+        if mix.is_feasible and sum(mix.replicas.values()) > 1:
+            replicas = dict(mix.replicas)
+    if not sum(replicas.values()):
+        return case.hold("somebody asks, but no accelerator may be used")
+    return Step(action="Wake", replicas=replicas, reason="somebody asks, and none was there")
+
+
+def _to_zero(case: Case) -> Step | None:
+    after = case.service.scale_to_zero_after_seconds
+    if after is None or case.service.min_replicas > 0 or not case.heard.is_all:
+        return None
+    idle = case.now - max(case.memory.last_request_at, case.memory.since)
+    if idle < after or case.heard.num_running or case.heard.num_waiting:
+        return None
+    least = {one.name: one.lowest for one in case.limits.limits}
+    if least == case.fleet.ordered:
+        return None
+    return Step(
+        action="Zero", replicas=least, reason=f"nobody has asked for {idle / 60:.0f} minutes"
+    )
+
+
+def _up(case: Case) -> Step | None:
+    """Add what is missing."""
+    sizing, fleet = case.sizing, case.fleet
+    if case.demand is None and not case.urgency.is_urgent:
+        return None
+    if not case.offers.are_known:
+        return _up_by_one(case)
+    rates = case.rates_now
+    load = sizing.load(fleet.useful, rates)
+    if load <= 1.0 + SLACK and fleet.num_useful:
+        return None
+    grown = sizing.grow(rates)
+    replicas = dict(grown.replicas)
+    if not grown.is_feasible:
+        afresh = sizing.afresh(rates)
+        if grown.unserved - afresh.unserved > _MUCH_BETTER:
+            # no room for more of what there is: what does more of it takes its place
+            replicas = dict(afresh.replicas)
+        case.note_infeasible(min(grown.unserved, afresh.unserved))
+    if replicas == fleet.ordered:
+        return case.hold(
+            f"load is {_percent(load)} of the target, and the bounds allow nothing that helps"
+        )
+    reason = f"load would be {_percent(load)} of the target"
+    if case.urgency.is_urgent:
+        return Step(action="Up", replicas=replicas, reason=f"{case.urgency.reason}: {reason}")
+    waited = case.rising_seconds
+    if waited < case.service.up_seconds:
+        return case.hold(f"{reason}; more is added when it has been for stabilization.up")
+    return Step(action="Up", replicas=replicas, reason=reason)
+
+
+def _up_by_one(case: Case) -> Step | None:
+    """Nothing is known of what a replica can do: one more while they are too full."""
+    fleet = case.fleet
+    if not case.urgency.is_urgent or fleet.num_useful > fleet.num_ready:
+        return None
+    more = case.sizing.first(fleet.num_ordered + 1)
+    replicas = {name: max(more[name], count) for name, count in fleet.ordered.items()}
+    replicas = case.limits.clamp(replicas)
+    if sum(replicas.values()) <= fleet.num_ordered:
+        return None
+    return Step(action="Up", replicas=replicas, reason=case.urgency.reason)
+
+
+def _down(case: Case) -> Step | None:
+    """Take away what is too much, or let something cheaper take its place."""
+    why_not = case.why_not_down()
+    if why_not:
+        return case.hold(why_not) if why_not != "unknown" else None
+    sizing, fleet, limits = case.sizing, case.fleet, case.limits
+    rates = [rate * (1.0 + MARGIN) for rate in case.rates_at_peak]
+    mix = sizing.afresh(rates)
+    now_costs = limits.cost(fleet.ordered)
+    if not mix.is_feasible:
+        case.note_infeasible(mix.unserved, at_peak=True)
+        return None
+    if mix.cost > (1.0 - _WORTHWHILE) * now_costs and not case.has_useless(mix.replicas):
+        return None
+    wanted = dict(mix.replicas)
+    missing = {name: count for name, count in wanted.items() if count > fleet.ordered[name]}
+    if missing:
+        both = {name: max(count, wanted[name]) for name, count in fleet.ordered.items()}
+        if not limits.allow(both):
+            return case.hold(
+                "a cheaper mix is known, but the bounds leave no room for it beside what runs"
+            )
+        return Step(
+            action="Move",
+            replicas=both,
+            wanted=wanted,
+            reason=f"the same is served for {mix.cost:.2f} an hour instead of {now_costs:.2f}",
+        )
+    return _take_one(case, wanted, rates)
+
+
+def _take_one(case: Case, wanted: Mapping[str, int], rates: list[float]) -> Step:
+    """Take one replica away, if the others carry what it did."""
+    fleet = case.fleet
+    surplus = [name for name, count in fleet.ordered.items() if count > wanted[name]]
+    for victim in next_victims(case.service.replicas, surplus, case.limits.limits):
+        if case.sizing.is_enough(fleet.ready_without(victim), rates):
+            replicas = dict(fleet.ordered)
+            replicas[victim.accelerator] -= 1
+            minutes = case.service.down_seconds / 60
+            return Step(
+                action="Down",
+                replicas=replicas,
+                wanted=wanted,
+                victims=(victim.name,),
+                reason=f"the others would have carried the peak of the last {minutes:g} minutes",
+            )
+    return replace(
+        case.hold("fewer are enough, once those that are to stay are ready"), wanted=wanted
+    )
+
+
+def _percent(load: float) -> str:
+    return f"{100 * load:.0f} %" if load < 100 else "far above"

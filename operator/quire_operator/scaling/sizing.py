@@ -1,0 +1,114 @@
+"""From rates to what replicas must carry, and from that to replicas.
+
+Rates are made larger by what replicas do less than computed, as promises that were not kept have
+shown, and by chance: few requests come less evenly than many. The mean is planned to stay at the
+target, and the mean and its usual deviation within what there is.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+from quire_operator.scaling.clamping import Limit, Limits
+from quire_operator.scaling.demand import Demand
+from quire_operator.scaling.fleet import Fleet
+from quire_operator.scaling.inputs import ServiceInputs
+from quire_operator.scaling.mix import Mix, Option, carry, choose
+from quire_operator.scaling.offers import Offers
+
+SLACK = 0.05
+"""So much over the target adds no replica yet."""
+MARGIN = 0.1
+"""So much more than the window's peak what is left must carry, before something goes."""
+_FULL = 1.0 + 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizing:
+    """Replicas of one service for rates of its buckets."""
+
+    service: ServiceInputs
+    offers: Offers
+    fleet: Fleet
+    limits: Limits
+
+    def load(self, counts: Mapping[str, int], rates: Sequence[float]) -> float:
+        """Load of these replicas; 1 is the target."""
+        return carry(self.options(), counts, rates).load
+
+    def is_enough(self, counts: Mapping[str, int], rates: Sequence[float]) -> bool:
+        """Whether these replicas carry all."""
+        return sum(counts.values()) > 0 and self.load(counts, rates) <= _FULL
+
+    def grow(self, rates: Sequence[float]) -> Mix:
+        """The cheapest replicas to add to those that there are."""
+        fleet = self.fleet
+        clamped = self.limits.clamp(fleet.ordered)
+        options = []
+        for limit in self.limits.limits:
+            ordered, kept = fleet.ordered[limit.name], clamped[limit.name]
+            options.append(
+                self._option(
+                    limit,
+                    lowest=kept,
+                    highest=kept if limit.name in fleet.blocked else limit.highest,
+                    num_idle=min(ordered - fleet.useful[limit.name], kept),
+                )
+            )
+        return choose(options, rates, self.limits.bounds)
+
+    def afresh(self, rates: Sequence[float]) -> Mix:
+        """The cheapest replicas, whatever there is: what has to come costs a little."""
+        fleet = self.fleet
+        options = []
+        for limit in self.limits.limits:
+            most = fleet.useful[limit.name] if limit.name in fleet.blocked else limit.highest
+            if self.offers.find(limit.name) is None:
+                most = limit.lowest  # it would be of no use
+            options.append(
+                self._option(limit, lowest=limit.lowest, highest=min(most, limit.highest))
+            )
+        return choose(options, rates, self.limits.bounds)
+
+    def first(self, num: int) -> dict[str, int]:
+        """So many replicas, the cheapest that serve typical requests."""
+        bounds = replace(self.limits.bounds, fewest=min(num, self.limits.bounds.most))
+        options = [
+            self._option(one, lowest=one.lowest, highest=one.highest if self._is_of_use(one) else 0)
+            for one in self.limits.limits
+        ]
+        return dict(choose(options, [], bounds).replicas)
+
+    def _is_of_use(self, limit: Limit) -> bool:
+        return limit.name not in self.fleet.blocked and self.offers.find(limit.name) is not None
+
+    def options(self) -> list[Option]:
+        """All accelerators, without bounds."""
+        return [self._option(one) for one in self.limits.limits]
+
+    def _option(
+        self, limit: Limit, *, lowest: int = 0, highest: int = 0, num_idle: int = 0
+    ) -> Option:
+        offer = self.offers.find(limit.name)
+        return Option(
+            name=limit.name,
+            cost=limit.cost,
+            loads=offer.loads if offer else (None,) * len(self.offers.mix),
+            lowest=lowest,
+            highest=max(highest, lowest),
+            current=self.fleet.ordered[limit.name],
+            num_idle=num_idle,
+        )
+
+
+def chance_factor(
+    service: ServiceInputs, demand: Demand, offers: Offers, correction: float
+) -> float:
+    """By how much rates are planned larger than they are."""
+    running = demand.rate * offers.residence_seconds * correction
+    if running <= 0:
+        return correction
+    z = NormalDist().inv_cdf(min(max(service.slo.percentile, 50), 99) / 100)
+    deviation = z * math.sqrt(demand.dispersion / running)
+    return correction * max(1.0, service.pressure.target * (1.0 + deviation))

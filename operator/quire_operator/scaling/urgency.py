@@ -1,0 +1,85 @@
+"""What cannot wait for a rate to be known: requests that are refused, or wait too long.
+
+Pressure above 1 means that interactive requests are refused; how many requests the replicas carry
+is then read from the pressure itself. Blocks and seats fill up and stay full, so they count at
+once; predicted times come and go with single long prompts, so they must stay for a moment.
+"""
+
+import math
+from dataclasses import dataclass
+
+from quire_operator.scaling.decision import ServiceMemory
+from quire_operator.scaling.demand import Demand
+from quire_operator.scaling.hearing import FleetPressure, Heard
+from quire_operator.scaling.inputs import ServiceInputs
+
+_LASTING = ("blocks", "seats")
+_PATIENCE_SECONDS = 12.0
+"""So long must a predicted time have been too long."""
+_EDGE = 1.0
+_MOST = 2.5
+"""So many times what it can do at the target is the most that a fleet is taken to carry."""
+_LEAST_DEADLINE_SECONDS = 5.0
+"""Queues are looked at no more often."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Urgency:
+    """How much more than what was counted is planned for, and why."""
+
+    times: float = 1.0
+    """By what rates are multiplied."""
+    reason: str = ""
+    pressed_since: float | None = None
+    """Since when pressure has been too high."""
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether replicas are to be added at once."""
+        return bool(self.reason)
+
+
+def judge(
+    service: ServiceInputs,
+    heard: Heard,
+    pressure: FleetPressure | None,
+    demand: Demand | None,
+    memory: ServiceMemory,
+    *,
+    planned_rate: float,
+    able_rate: float,
+    now: float,
+) -> Urgency:
+    """Judge a service.
+
+    Parameters
+    ----------
+    planned_rate
+        Requests per second that are planned for.
+    able_rate
+        Requests per second that the ready replicas do at the target.
+    """
+    pressed = None
+    times, reasons = 1.0, []
+    if pressure is not None and pressure.value >= _EDGE:
+        pressed = memory.pressed_since if memory.pressed_since is not None else now
+        if pressure.binding in _LASTING or now - pressed >= _PATIENCE_SECONDS:
+            carried = min(pressure.requests_per_second, _MOST * able_rate)
+            times = max(times, carried / planned_rate if planned_rate > 0 else math.inf)
+            reasons.append(f"pressure of {pressure.binding} is {100 * pressure.value:.0f} %")
+    if heard.num_waiting and demand is not None and demand.rate > 0:
+        deadline = service.max_queue_seconds
+        if service.slo.first_token_seconds is not None:
+            deadline = min(deadline, service.slo.first_token_seconds)
+        predicted = heard.num_waiting / able_rate if able_rate > 0 else math.inf
+        if max(predicted, 2 * heard.oldest_seconds) > deadline:
+            extra = heard.num_waiting / max(deadline, _LEAST_DEADLINE_SECONDS)
+            times = max(times, 1.0 + extra / demand.rate)
+            reasons.append(
+                f"{heard.num_waiting} requests wait, the oldest for {heard.oldest_seconds:.0f} s"
+            )
+    return Urgency(
+        times=times if math.isfinite(times) else 1.0,
+        reason=" and ".join(reasons),
+        pressed_since=pressed,
+    )
