@@ -8,6 +8,7 @@ those that wait are, so that nobody saves up turns.
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from itertools import islice, zip_longest
 
 
 @dataclass(slots=True, eq=False)
@@ -77,11 +78,24 @@ class FairQueue:
         self.total_cost += waiting.cost
 
     def heads(self, most: int) -> list[Waiting]:
-        """Return whose turns are next, one of each key: interactive ones first."""
-        heads: list[Waiting] = []
+        """Return whose turns are next: the first of each key, then those behind; interactive first.
+
+        Those behind are there to be looked at when the first find no engine: a long prompt that
+        none computes in time does not hold up all others of its key.
+        """
+        firsts: list[list[_Line]] = []
+        room = most
         for lines in self._lines:
-            next_lines = nsmallest(most - len(heads), lines.values(), key=lambda one: one.clock)
+            firsts.append(nsmallest(room, lines.values(), key=lambda one: one.clock))
+            room -= len(firsts[-1])
+        heads: list[Waiting] = []
+        for next_lines in firsts:
             heads += [next(iter(line.waiting)) for line in next_lines]
+            turns = zip_longest(*(islice(line.waiting, 1, most) for line in next_lines))
+            behind = (one for turn in turns for one in turn if one is not None)
+            before = len(heads)
+            heads += islice(behind, room)
+            room -= len(heads) - before
         return heads
 
     def take(self, waiting: Waiting) -> None:
