@@ -25,6 +25,10 @@ COMMANDS = {
     "up": Command("quire_local.up.command", "run InferenceServices on this machine"),
     "complete": Command("quire_local.complete", "answer one prompt and print the answer"),
     "profile": Command("quire_local.profile", "measure step times, for simulations of this engine"),
+    "simulate": Command(
+        "quire_local.simulate.command", "replay traffic on simulated GPUs: cost, SLO, charts"
+    ),
+    "plan": Command("quire_local.plan", "compute the cheapest GPUs for some traffic"),
     "profiles": Command("quire_local.profiles", "list the GPUs and models that can be simulated"),
     "version": Command("quire_local.version", "print the version"),
 }

@@ -7,16 +7,19 @@ Two file formats are read, told apart by their first character:
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
 from quire_engine.errors import ConfigError
+
+if TYPE_CHECKING:
+    from random import Random
 
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MAX_TOKENS = 10_000_000
@@ -39,19 +42,40 @@ class _JsonRow(msgspec.Struct, forbid_unknown_fields=True):
     output_tokens: int
 
 
-def read_trace(source: Path | str | TextIO) -> list[TraceRequest]:
+_JSON_ROWS = msgspec.json.Decoder(_JsonRow)
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row of a trace that was left out."""
+
+    line: int
+    reason: str
+    """With the file's name and the line."""
+
+
+def read_trace(
+    source: Path | str | TextIO, *, left_out: list[BadRow] | None = None
+) -> list[TraceRequest]:
     """Read a trace from a path or an open text file.
+
+    Parameters
+    ----------
+    left_out
+        Takes rows that are wrong, which are left out then, and rows out of order are sorted.
+        Without it the first wrong row is an error.
 
     Raises
     ------
     ConfigError
-        The file cannot be read or is empty, or a row is wrong: the message names its line.
+        The file cannot be read, is empty or has no row that is right, or, without `left_out`, a
+        row is wrong: the message names its line.
     """
     if not isinstance(source, Path | str):
-        return _parse(source, getattr(source, "name", "trace"))
+        return _parse(source, getattr(source, "name", "trace"), left_out)
     try:
         with Path(source).open(encoding="utf-8", newline="") as file:
-            return _parse(file, str(source))
+            return _parse(file, str(source), left_out)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the trace {source}: {error}") from error
 
@@ -66,21 +90,72 @@ def scale_rate(trace: Iterable[TraceRequest], factor: float) -> list[TraceReques
     ]
 
 
-def _parse(lines: Iterable[str], name: str) -> list[TraceRequest]:
+def multiply_rate(
+    trace: Iterable[TraceRequest], factor: float, random: "Random", *, spread_seconds: float = 30.0
+) -> list[TraceRequest]:
+    """So many times as many requests in the same time: its hours and minutes stay as they are.
+
+    Each comes as often as `factor` says, a fraction by chance; copies are moved, within the trace.
+
+    Parameters
+    ----------
+    spread_seconds
+        By at most so much copies come earlier or later than the request itself.
+
+    Raises
+    ------
+    ConfigError
+        The factor is none, or so small that nothing is left.
+    """
+    if not math.isfinite(factor) or factor <= 0:
+        raise ConfigError(f"a trace's rate is multiplied by a factor above 0, not {factor}")
+    known = list(trace)
+    last = known[-1].arrival_seconds
+    made = []
+    for one in known:
+        count = int(factor) + (random.random() < factor % 1)
+        for copy in range(count):
+            moved = random.uniform(-spread_seconds, spread_seconds) if copy else 0.0
+            arrival = min(max(one.arrival_seconds + moved, 0.0), last)
+            made.append(TraceRequest(arrival, one.num_prompt_tokens, one.num_output_tokens))
+    if not made:
+        raise ConfigError(f"nothing is left of {len(known)} requests at {factor:g} times the rate")
+    return sorted(made, key=lambda r: r.arrival_seconds)
+
+
+ParseRow = Callable[[str, str], TraceRequest]
+"""Reads a row; its place is for the error."""
+
+
+def _parse(lines: Iterable[str], name: str, left_out: list[BadRow] | None) -> list[TraceRequest]:
     numbered = _skip_blank(lines)
     first_number, first = next(numbered, (0, ""))
     if not first:
         raise ConfigError(f"trace {name} is empty")
+    parse_row: ParseRow = _parse_json_row
     if first.lstrip().startswith("{"):
-        rows = _parse_json(first_number, first, numbered, name)
+        numbered = chain([(first_number, first)], numbered)
     else:
-        rows = _parse_csv(first_number, first, numbered, name)
+        parse_row = _csv_parser(first, f"{name}, line {first_number}")
     requests: list[TraceRequest] = []
-    for number, request in rows:
-        _check_request(request, requests, f"{name}, line {number}")
-        requests.append(request)
+    for number, row in numbered:
+        place = f"{name}, line {number}"
+        try:
+            request = parse_row(row, place)
+            _check_request(request, place)
+            if left_out is None:
+                _check_order(request, requests, place)
+        except ConfigError as error:
+            if left_out is None:
+                raise
+            left_out.append(BadRow(number, str(error)))
+        else:
+            requests.append(request)
     if not requests:
-        raise ConfigError(f"trace {name} has a heading and no requests")
+        wrong = f"no row that is right; the first: {left_out[0].reason}" if left_out else ""
+        raise ConfigError(f"trace {name} has {wrong or 'a heading and no requests'}")
+    if left_out is not None:
+        requests.sort(key=lambda r: r.arrival_seconds)
     origin = requests[0].arrival_seconds
     return [
         TraceRequest(r.arrival_seconds - origin, r.num_prompt_tokens, r.num_output_tokens)
@@ -92,45 +167,37 @@ def _skip_blank(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
 
 
-def _parse_csv(
-    first_number: int, heading: str, rows: Iterator[tuple[int, str]], name: str
-) -> Iterator[tuple[int, TraceRequest]]:
+def _csv_parser(heading: str, place: str) -> ParseRow:
+    """Return how rows under a heading are read."""
     columns = _split(heading.removeprefix("\ufeff"))
     missing = [column for column in AZURE_COLUMNS if column not in columns]
     if missing:
         raise ConfigError(
-            f"{name}, line {first_number}: column {missing[0]} is missing; the heading must "
+            f"{place}: column {missing[0]} is missing; the heading must "
             f"name {', '.join(AZURE_COLUMNS)}"
         )
     where = [columns.index(column) for column in AZURE_COLUMNS]
-    for number, row in rows:
+
+    def parse_row(row: str, place: str) -> TraceRequest:
         cells = _split(row)
         if len(cells) != len(columns):
-            raise ConfigError(
-                f"{name}, line {number}: {len(cells)} cells under {len(columns)} columns"
-            )
+            raise ConfigError(f"{place}: {len(cells)} cells under {len(columns)} columns")
         time, prompt, output = (cells[index] for index in where)
-        place = f"{name}, line {number}"
-        yield (
-            number,
-            TraceRequest(
-                _parse_time(time, place),
-                _parse_count(prompt, AZURE_COLUMNS[1], place),
-                _parse_count(output, AZURE_COLUMNS[2], place),
-            ),
+        return TraceRequest(
+            _parse_time(time, place),
+            _parse_count(prompt, AZURE_COLUMNS[1], place),
+            _parse_count(output, AZURE_COLUMNS[2], place),
         )
 
+    return parse_row
 
-def _parse_json(
-    first_number: int, first: str, rows: Iterator[tuple[int, str]], name: str
-) -> Iterator[tuple[int, TraceRequest]]:
-    decoder = msgspec.json.Decoder(_JsonRow)
-    for number, line in chain([(first_number, first)], rows):
-        try:
-            row = decoder.decode(line)
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"{name}, line {number}: {error}") from error
-        yield number, TraceRequest(row.arrival_seconds, row.prompt_tokens, row.output_tokens)
+
+def _parse_json_row(line: str, place: str) -> TraceRequest:
+    try:
+        row = _JSON_ROWS.decode(line)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{place}: {error}") from error
+    return TraceRequest(row.arrival_seconds, row.prompt_tokens, row.output_tokens)
 
 
 def _split(line: str) -> list[str]:
@@ -153,11 +220,14 @@ def _parse_count(text: str, column: str, place: str) -> int:
     return int(text)
 
 
-def _check_request(request: TraceRequest, earlier: list[TraceRequest], place: str) -> None:
+def _check_request(request: TraceRequest, place: str) -> None:
     counts = (request.num_prompt_tokens, request.num_output_tokens)
     if min(counts) < 1 or max(counts) > MAX_TOKENS:
         raise ConfigError(f"{place}: prompt and output have 1 to {MAX_TOKENS} tokens, not {counts}")
     if not math.isfinite(request.arrival_seconds):
         raise ConfigError(f"{place}: the arrival is not a time")
+
+
+def _check_order(request: TraceRequest, earlier: list[TraceRequest], place: str) -> None:
     if earlier and request.arrival_seconds < earlier[-1].arrival_seconds:
         raise ConfigError(f"{place}: arrives before the request above it; sort the trace by time")

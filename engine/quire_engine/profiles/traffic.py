@@ -4,6 +4,7 @@ Everything is drawn from the `random.Random` that the caller brings: one seed, o
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,11 @@ CHAT = LengthMix(
 )
 """Fitted to the Azure LLM inference trace 2023, conversations (Patel et al., Splitwise, ISCA 2024):
 means of 1,155 prompt and 211 output tokens."""
+
+DOCUMENTS = LengthMix(
+    prompts=(LogNormal(1.0, 5000, 0.4),), outputs=(LogNormal(1.0, 60, 0.5),), max_output_tokens=400
+)
+"""Long prompts and short answers: extraction, classification, summaries."""
 
 _LONG_SIGMA = 0.8
 
@@ -109,6 +115,66 @@ def generate_trace(
         requests.append(TraceRequest(now, prompt, output))
         now += _draw_gap(random, burstiness) / requests_per_second
     return requests
+
+
+def generate_varying_trace(
+    random: "Random",
+    *,
+    seconds: float,
+    rate: Callable[[float], float],
+    most_per_second: float,
+    lengths: Callable[[float], LengthMix],
+) -> list[TraceRequest]:
+    """Draw a trace whose rate and lengths change with time: Poisson arrivals, thinned.
+
+    Parameters
+    ----------
+    rate
+        Requests per second at a time, at most `most_per_second`.
+    lengths
+        How long requests are at a time.
+
+    Raises
+    ------
+    ConfigError
+        Nothing can arrive, or the figures are impossible.
+    """
+    if not (0 < seconds < math.inf and 0 < most_per_second < math.inf):
+        raise ConfigError(
+            "a generated trace needs a length and a rate above 0, not "
+            f"{seconds} s at up to {most_per_second}/s"
+        )
+    now = 0.0
+    requests: list[TraceRequest] = []
+    while True:
+        now += random.expovariate(most_per_second)
+        if now >= seconds:
+            break
+        if random.random() * most_per_second < rate(now):
+            mix = lengths(now)
+            prompt = _draw_length(random, mix.prompts, mix.max_prompt_tokens)
+            output = _draw_length(random, mix.outputs, mix.max_output_tokens)
+            requests.append(TraceRequest(now, prompt, output))
+    if not requests:
+        raise ConfigError(f"no request arrives in {seconds:g} s: raise the rate or the time")
+    return requests
+
+
+def blend(first: LengthMix, second: LengthMix, share: float) -> LengthMix:
+    """Of which this share is like the second mix; prompts and outputs stay independent."""
+    return LengthMix(
+        prompts=_blend(first.prompts, second.prompts, share),
+        outputs=_blend(first.outputs, second.outputs, share),
+        max_prompt_tokens=max(first.max_prompt_tokens, second.max_prompt_tokens),
+        max_output_tokens=max(first.max_output_tokens, second.max_output_tokens),
+    )
+
+
+def _blend(
+    first: tuple[LogNormal, ...], second: tuple[LogNormal, ...], share: float
+) -> tuple[LogNormal, ...]:
+    parts = [(part, 1.0 - share) for part in first] + [(part, share) for part in second]
+    return tuple(LogNormal(part.weight * of, part.median, part.sigma) for part, of in parts)
 
 
 def _draw_length(random: "Random", mixture: tuple[LogNormal, ...], most: int) -> int:

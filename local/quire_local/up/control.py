@@ -42,7 +42,7 @@ Body = Mapping[str, Any]
 
 FRESH_SECONDS = 10.0
 """An engine that was silent for so long is as if it had said nothing."""
-_SETTINGS = PlannerSettings(engine_image="")
+_SETTINGS = PlannerSettings(engine_image="", is_local=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from quire_local.up.engine import Engine
 from quire_local.up.inventory import Claim, Inventory
+from quire_operator.planner.memory import MISFIT_REASONS
 from quire_operator.resource.accelerator import WITHOUT_GPU, Accelerator
 from quire_operator.resource.reading import InferenceService
 from quire_operator.resource.status import InferenceServiceStatus
@@ -29,7 +30,7 @@ def why_hopeless(
         return None
     conditions = {one.type: one for one in status.conditions}
     degraded = conditions["Degraded"]
-    if degraded.reason == "ModelDoesNotFit" and not engines:
+    if degraded.reason in MISFIT_REASONS and not engines:
         return degraded.message
     living = [one for one in engines if not one.is_ending]
     if not living or not all(_is_hopeless(one, inventory) for one in living):

@@ -1,0 +1,183 @@
+"""`quire plan`: the cheapest GPUs for some traffic, computed and not simulated.
+
+For each window of the traffic the cheapest mix that keeps the promises at the target, by the
+operator's own program: as if the traffic were known beforehand and replicas came at once. Beside it
+the best of each single type, and the mix for the mean of all.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+
+from quire_engine.__main__ import report_errors
+from quire_engine.errors import ConfigError
+from quire_local.simulate.flags import (
+    add_service_flags,
+    add_traffic_flags,
+    duration,
+    limits_of,
+    max_model_len_of,
+    say,
+    slo_of,
+    types_of,
+    workload_of,
+)
+from quire_local.simulate.hardware import EngineType, ServiceLevel
+from quire_local.simulate.sizing import (
+    WINDOW_SECONDS,
+    SizedWindow,
+    measure_capacity,
+    size,
+    size_windows,
+    split_by_length,
+)
+from quire_local.simulate.workload import Workload
+from quire_operator.scaling.capacity import Capacity
+
+_SERVED = 0.999
+"""A type that serves less of the load than this cannot do it alone."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Plan and report; the exit status is returned."""
+    return report_errors(lambda: _plan(_parser().parse_args(argv)))
+
+
+def _plan(parsed: argparse.Namespace) -> int:
+    if parsed.json is not None and not parsed.json.absolute().parent.is_dir():
+        raise ConfigError(f"there is no folder {parsed.json.absolute().parent}: make it first")
+    max_model_len = max_model_len_of(parsed)
+    types, remarks = types_of(parsed, max_model_len=max_model_len)
+    workload = workload_of(parsed, max_model_len)
+    slo, target = slo_of(parsed), limits_of(parsed).target
+    print(say([*remarks, *workload.remarks]), end="", file=sys.stderr)
+    sized = size_windows(workload.trace, types, slo, target=target, window_seconds=parsed.window)
+    singles = {
+        kind.name: size_windows(
+            workload.trace, [kind], slo, target=target, window_seconds=parsed.window
+        )
+        for kind in types
+    }
+    print(_describe(workload, types, slo, target))
+    print(_compare(sized, singles))
+    if parsed.windows:
+        print(_list(sized))
+    if parsed.json is not None:
+        document = {
+            "mix": [asdict(one) for one in sized],
+            "singles": {name: [asdict(one) for one in each] for name, each in singles.items()},
+        }
+        parsed.json.write_bytes(
+            msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+        )
+    return 0
+
+
+def _describe(
+    workload: Workload, types: Sequence[EngineType], slo: ServiceLevel, target: float
+) -> str:
+    """What is asked, what each type does of it, and the mix for its mean."""
+    seconds = max(workload.seconds, 1.0)
+    buckets = split_by_length(workload.trace, seconds)
+    asked = (
+        f"{workload.name}: {len(workload.trace)} requests in {seconds:.0f} s,"
+        f" {workload.requests_per_second:.2f} a second"
+    )
+    lines = [
+        asked,
+        "",
+        f"{'GPU':10}{'$ / hour':>9}{'requests/s':>12}{'$ / 1000':>10}  runs out first",
+    ]
+    for kind in types:
+        found = measure_capacity(kind, buckets, slo, target)
+        if isinstance(found, Capacity):
+            price = kind.dollars_per_hour / 3.6 / found.requests_per_second
+            short = any(load is None for load in found.loads)
+            note = ", not for the longest prompts" if short else ""
+            lines.append(
+                f"{kind.name:10}{kind.dollars_per_hour:9.2f}{found.requests_per_second:12.2f}"
+                f"{price:10.3f}  {found.binding}{note}"
+            )
+        else:
+            lines.append(
+                f"{kind.name:10}{kind.dollars_per_hour:9.2f}{'-':>12}{'-':>10}  {found.reason}"
+            )
+    mix = size(types, buckets, slo, target=target)
+    unserved = f"; {mix.unserved:.1%} of the load is served by none" if not mix.is_feasible else ""
+    lines += [
+        "",
+        f"for the mean of all traffic: {_words(mix.replicas)}, ${mix.cost:.2f} an hour{unserved}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _compare(sized: Sequence[SizedWindow], singles: Mapping[str, Sequence[SizedWindow]]) -> str:
+    """The mix of each window against single types."""
+    hours = sum(one.seconds for one in sized) / 3600
+    total = sum(one.dollars for one in sized)
+    peak = max(sized, key=lambda one: one.dollars_per_hour)
+    able = {
+        name: sum(one.dollars for one in windows)
+        for name, windows in singles.items()
+        if _served(windows) >= _SERVED
+    }
+    lines = [f"anew for each window: ${total:.2f}, ${total / hours:.2f} an hour"]
+    if (served := _served(sized)) < 1.0 - 1e-4:
+        lines.append(f"only {served:.1%} of the requests can be served as promised")
+    lines.append(f"at the most: {_words(peak.replicas)}, ${peak.dollars_per_hour:.2f} an hour")
+    if able:
+        best = min(able, key=lambda name: able[name])
+        lines.append(
+            f"the best single type, {best}: ${able[best]:.2f}, so the mix is"
+            f" {total / able[best] if able[best] else 1.0:.2f} of it"
+        )
+    for name, windows in singles.items():
+        if name not in able:
+            lines.append(f"{name} alone serves {_served(windows):.1%} as promised")
+    return "\n".join(lines)
+
+
+def _served(windows: Sequence[SizedWindow]) -> float:
+    """Part of the load that is served as promised."""
+    asked = sum(one.requests_per_second * one.seconds for one in windows)
+    unserved = sum(one.unserved * one.requests_per_second * one.seconds for one in windows)
+    return 1.0 - unserved / asked if asked else 1.0
+
+
+def _list(sized: Sequence[SizedWindow]) -> str:
+    rows = [
+        f"{one.at:9.0f}{one.requests_per_second:12.2f}{one.dollars_per_hour:10.2f}"
+        f"  {_words(one.replicas)}"
+        for one in sized
+    ]
+    return "\n".join(["", f"{'second':>9}{'requests/s':>12}{'$ / hour':>10}  replicas", *rows])
+
+
+def _words(replicas: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in replicas.items() if count) or "none"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="quire plan",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_traffic_flags(parser)
+    add_service_flags(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--window",
+        type=duration,
+        default=WINDOW_SECONDS,
+        metavar="TIME",
+        help="so often the mix may change [5m]",
+    )
+    output.add_argument("--windows", action="store_true", help="list the mix of each window")
+    output.add_argument("--json", type=Path, metavar="FILE", help="all windows")
+    return parser

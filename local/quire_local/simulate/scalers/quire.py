@@ -1,0 +1,150 @@
+"""The operator's own scaling, given what gateways and engines say in the simulation."""
+
+from collections.abc import Mapping, Sequence
+
+from quire_operator.scaling.decide import decide
+
+from quire_local.simulate.fleet import Status
+from quire_local.simulate.hardware import UNLIMITED, EngineType, Limits, ServiceLevel
+from quire_local.simulate.observing import GatewaySeen, Observation, ReplicaSeen, Scaled, Scaler
+from quire_local.simulate.sizing import capability, promises
+from quire_operator.scaling.decision import ScalingMemory
+from quire_operator.scaling.inputs import (
+    AcceleratorInputs,
+    GatewayFigures,
+    GpuStock,
+    MemoryPressure,
+    Replica,
+    ScalingInputs,
+    ServiceInputs,
+    engine_figures,
+)
+
+_KEY = "d/s"
+
+
+class QuireScaler(Scaler):
+    """Asks `quire_operator.scaling` every 5 seconds.
+
+    Parameters
+    ----------
+    types
+        Those that it may use.
+    forgets_after
+        Its memory is lost so often, as by a restart of the operator; None: never.
+    """
+
+    period_seconds = 5.0
+    is_prophet = False
+    has_deadlines = True
+
+    def __init__(
+        self,
+        types: Sequence[EngineType],
+        first: Mapping[str, int],
+        *,
+        slo: ServiceLevel,
+        limits: Limits,
+        min_replicas: int = 1,
+        max_replicas: int,
+        max_dollars_per_hour: float | None = None,
+        forgets_after: float | None = None,
+        name: str = "quire",
+    ) -> None:
+        self.name = name
+        self._types = types
+        self._first = first
+        self._slo = slo
+        self._limits = limits
+        self._bounds = min_replicas, max_replicas
+        self._max_dollars_per_hour = max_dollars_per_hour
+        self._forgets_after = forgets_after
+        self._began_at = 0.0
+        self._memory = ScalingMemory()
+
+    def begin(self) -> Mapping[str, int]:
+        """See `Scaler`."""
+        return self._first
+
+    def decide(self, seen: Observation) -> Scaled:
+        """See `Scaler`."""
+        if self._forgets_after is not None and seen.now - self._began_at >= self._forgets_after:
+            self._memory, self._began_at = ScalingMemory(), seen.now
+        decision, self._memory = decide(self._inputs(seen), self._memory)
+        of_service = decision.of(_KEY)
+        return Scaled(
+            replicas=dict(of_service.replicas),
+            reason=of_service.reason,
+            victims=tuple(of_service.victims),
+            shares=dict(of_service.traffic_shares),
+        )
+
+    def _inputs(self, seen: Observation) -> ScalingInputs:
+        names = {kind.name for kind in self._types}
+        low, high = self._bounds
+        limits = self._limits
+        service = ServiceInputs(
+            key=_KEY,
+            min_replicas=low,
+            max_replicas=high,
+            max_cost_per_hour=self._max_dollars_per_hour,
+            slo=promises(self._slo),
+            pressure=MemoryPressure(
+                target=limits.target, background=limits.background, admission=limits.admission
+            ),
+            max_queue_seconds=limits.max_queue_seconds,
+            accelerators=tuple(_accelerator(kind, high) for kind in self._types),
+            replicas=tuple(_replica(one) for one in seen.replicas if one.engine_type in names),
+            ordered={name: count for name, count in seen.ordered.items() if name in names},
+            gateways=tuple(map(_gateway, seen.gateways)),
+            num_gateways=len(seen.gateways),
+        )
+        stock = tuple(
+            GpuStock(product=kind.name, num_gpus=kind.num_nodes, is_final=True)
+            for kind in self._types
+            if kind.num_nodes < UNLIMITED
+        )
+        return ScalingInputs(now=seen.now, services=(service,), stock=stock)
+
+
+def _accelerator(kind: EngineType, most: int) -> AcceleratorInputs:
+    return AcceleratorInputs(
+        name=kind.name,
+        products=(kind.name,),
+        cost_per_hour=kind.dollars_per_hour,
+        max_replicas=most,
+        expected=capability(kind),
+    )
+
+
+def _replica(seen: ReplicaSeen) -> Replica:
+    return Replica(
+        name=seen.name,
+        accelerator=seen.engine_type,
+        is_scheduled=seen.status is not Status.PENDING,
+        is_ready=seen.status in (Status.READY, Status.DRAINING),
+        is_ending=seen.status is Status.DRAINING,
+        waiting_since=seen.waiting_since,
+        engine=engine_figures(seen.state, seen.silent_seconds) if seen.state else None,
+    )
+
+
+def _gateway(seen: GatewaySeen) -> GatewayFigures:
+    demand = seen.demand
+    return GatewayFigures(
+        gateway=seen.name,
+        seconds=demand.seconds,
+        prompt_bounds=demand.prompt_bounds,
+        output_bounds=demand.output_bounds,
+        arrivals=tuple(demand.arrivals),
+        ended=tuple(map(tuple, demand.ended)),
+        prompt_tokens=demand.prompt_tokens,
+        output_tokens=demand.output_tokens,
+        cached_tokens=demand.cached_tokens,
+        num_first_token_met=demand.first_token.met,
+        num_first_token_missed=demand.first_token.missed,
+        num_per_token_met=demand.output_token.met,
+        num_per_token_missed=demand.output_token.missed,
+        num_waiting=seen.num_waiting,
+        oldest_seconds=seen.oldest_seconds,
+    )

@@ -1,0 +1,174 @@
+"""What a trace takes of GPUs, by the operator's own capacity model and its own program.
+
+oracle   the cheapest mix of each window, as if it were known and there at once: no scaler can
+         cost less at the same target, but for luck within a window
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from quire_engine.profiles.traces import TraceRequest
+from quire_gateway.serving.arrivals import OUTPUT_BOUNDS, PROMPT_BOUNDS
+from quire_local.simulate.hardware import (
+    BLOCK_SIZE,
+    MAX_NUM_BATCHED_TOKENS,
+    MAX_NUM_SEQS,
+    EngineType,
+    ServiceLevel,
+)
+from quire_operator.scaling import inputs
+from quire_operator.scaling.capacity import Capacity, Incapable, capacity
+from quire_operator.scaling.demand import Bucket
+from quire_operator.scaling.mix import Bounds, Mix, Option, choose
+
+WINDOW_SECONDS = 300.0
+MOST_REPLICAS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizedWindow:
+    """The cheapest mix for a part of a trace."""
+
+    at: float
+    seconds: float
+    replicas: Mapping[str, int]
+    dollars_per_hour: float
+    requests_per_second: float
+    unserved: float
+    """Part of the load that no type serves within the promises."""
+    loads: Mapping[str, float]
+    """Of each type's replicas; 1 is the target."""
+
+    @property
+    def dollars(self) -> float:
+        """What it costs."""
+        return self.dollars_per_hour * self.seconds / 3600
+
+
+def capability(kind: EngineType) -> inputs.Capability:
+    """What a type can do, as the operator knows it before any engine has run."""
+    return inputs.Capability(
+        step_time=kind.step_time,
+        num_blocks=kind.num_blocks,
+        block_size=BLOCK_SIZE,
+        max_num_seqs=MAX_NUM_SEQS,
+        max_step_tokens=MAX_NUM_BATCHED_TOKENS,
+    )
+
+
+def promises(slo: ServiceLevel) -> inputs.ServiceLevel:
+    """The objectives, as the operator has them."""
+    return inputs.ServiceLevel(
+        first_token_seconds=slo.first_token_seconds,
+        per_token_seconds=slo.per_token_seconds,
+        percentile=slo.percentile,
+    )
+
+
+def split_by_length(trace: Sequence[TraceRequest], seconds: float) -> list[Bucket]:
+    """Requests per second in the gateways' buckets, each at its mean lengths."""
+    by_bucket: dict[tuple[int, int], list[TraceRequest]] = {}
+    for one in trace:
+        row = bisect_left(PROMPT_BOUNDS, one.num_prompt_tokens)
+        column = bisect_left(OUTPUT_BOUNDS, one.num_output_tokens)
+        by_bucket.setdefault((row, column), []).append(one)
+    return [_bucket(of_bucket, seconds) for _, of_bucket in sorted(by_bucket.items())]
+
+
+def _bucket(requests: Sequence[TraceRequest], seconds: float) -> Bucket:
+    prompt = sum(one.num_prompt_tokens for one in requests) / len(requests)
+    output = sum(one.num_output_tokens for one in requests) / len(requests)
+    return Bucket(
+        prompt_tokens=prompt,
+        output_tokens=output,
+        prefill_tokens=prompt,
+        rate=len(requests) / seconds,
+    )
+
+
+def measure_capacity(
+    kind: EngineType, mix: Sequence[Bucket], slo: ServiceLevel, target: float
+) -> Capacity | Incapable:
+    """What one replica of a type does of a mix."""
+    return capacity(capability(kind), None, mix, promises(slo), target)
+
+
+def size(
+    types: Sequence[EngineType],
+    buckets: Sequence[Bucket],
+    slo: ServiceLevel,
+    *,
+    target: float,
+    most_replicas: int = MOST_REPLICAS,
+    fewest_replicas: int = 1,
+) -> Mix:
+    """Return the cheapest replicas for these rates."""
+    options = []
+    for kind in types:
+        found = measure_capacity(kind, buckets, slo, target)
+        loads = found.loads if isinstance(found, Capacity) else (None,) * len(buckets)
+        highest = min(kind.num_nodes, most_replicas)
+        # nothing has to move: as if all were there
+        options.append(
+            Option(
+                name=kind.name,
+                cost=kind.dollars_per_hour,
+                loads=loads,
+                highest=highest,
+                current=highest,
+            )
+        )
+    bounds = Bounds(fewest=fewest_replicas, most=most_replicas)
+    return choose(options, [one.rate for one in buckets], bounds)
+
+
+def size_windows(
+    trace: Sequence[TraceRequest],
+    types: Sequence[EngineType],
+    slo: ServiceLevel,
+    *,
+    target: float,
+    window_seconds: float = WINDOW_SECONDS,
+) -> list[SizedWindow]:
+    """Return the cheapest mix of each window; an empty one keeps one replica of the cheapest."""
+    span = trace[-1].arrival_seconds
+    by_window: dict[int, list[TraceRequest]] = {}
+    for one in trace:
+        by_window.setdefault(int(one.arrival_seconds // window_seconds), []).append(one)
+    windows = []
+    for index in range(int(span // window_seconds) + 1):
+        at = index * window_seconds
+        seconds = max(min(window_seconds, span - at), 1.0)
+        arrived = by_window.get(index, [])
+        buckets = split_by_length(arrived, seconds)
+        mix = size(types, buckets, slo, target=target)
+        windows.append(
+            SizedWindow(
+                at=at,
+                seconds=seconds,
+                replicas=mix.replicas,
+                dollars_per_hour=mix.cost,
+                requests_per_second=len(arrived) / seconds,
+                unserved=mix.unserved,
+                loads=mix.loads,
+            )
+        )
+    return windows
+
+
+def choose_single(
+    trace: Sequence[TraceRequest], types: Sequence[EngineType], slo: ServiceLevel, *, target: float
+) -> EngineType:
+    """Return the type that serves the trace alone at the least cost, sized anew for each window.
+
+    One that leaves nothing unserved comes before one that does.
+    """
+
+    def rank(kind: EngineType) -> tuple[float, float]:
+        windows = size_windows(trace, [kind], slo, target=target)
+        asked = sum(one.requests_per_second * one.seconds for one in windows) or 1.0
+        unserved = sum(one.unserved * one.requests_per_second * one.seconds for one in windows)
+        return round(unserved / asked, 3), sum(one.dollars for one in windows)
+
+    return min(types, key=rank)
