@@ -3,7 +3,8 @@
 OperatorError
 SettingsError       a flag, variable or kubeconfig is wrong
 ApiError            the API server refused, or was not reached
-RetryableError  and may not the next time
+RetryableError      and may not the next time
+ForeignObjectError  an object that is wanted is there, and is somebody else's
 """
 
 
@@ -28,3 +29,7 @@ class ApiError(OperatorError):
 
 class RetryableError(ApiError):
     """The same request may be answered the next time."""
+
+
+class ForeignObjectError(ApiError):
+    """An object of a name that is wanted is somebody else's: it is not touched."""

@@ -23,7 +23,7 @@ from quire_operator.cluster.watching import Watching
 from quire_operator.errors import ApiError, OperatorError, RetryableError, SettingsError
 from quire_operator.reconciling.engines import Engines
 from quire_operator.reconciling.metrics import Metrics
-from quire_operator.reconciling.polling import Polling
+from quire_operator.reconciling.polling import Doubt, Polling
 from quire_operator.reconciling.queue import WorkQueue
 from quire_operator.reconciling.reconciler import Reconciler
 from quire_operator.reconciling.secrets import NamedSecrets
@@ -54,11 +54,13 @@ class _Operator:
         self._metrics = Metrics()
         self._root = b""
         may_see_nodes = not settings.watched_namespaces
+        planner = settings.for_planner()
         self._watching = Watching(
             self._store,
             enqueue=self._queue.add,
             namespaces=settings.watched_namespaces,
             may_see_nodes=may_see_nodes,
+            gateway=planner.gateway,
         )
         self._engines = Engines(
             root_secret=lambda: self._root,
@@ -67,25 +69,30 @@ class _Operator:
             clock=time.monotonic,
         )
         secrets = NamedSecrets(api, period_seconds=settings.secrets_seconds, clock=time.monotonic)
-        self._polling = Polling(
-            store=self._store,
-            queue=self._queue,
-            engines=self._engines,
-            secrets=secrets,
-            poll_seconds=settings.poll_seconds,
-        )
         self._reconciler = Reconciler(
             api=api,
             store=self._store,
             queue=self._queue,
             engines=self._engines,
             secrets=secrets,
-            settings=settings.for_planner(),
+            settings=planner,
             metrics=self._metrics,
             root_secret=lambda: self._root,
             clock=time.monotonic,
             now=lambda: datetime.now(UTC),
             may_see_nodes=may_see_nodes,
+        )
+        self._polling = Polling(
+            store=self._store,
+            queue=self._queue,
+            engines=self._engines,
+            secrets=secrets,
+            poll_seconds=settings.poll_seconds,
+            doubt=Doubt(
+                self._reconciler.doubt,
+                period_seconds=settings.secrets_seconds,
+                clock=time.monotonic,
+            ),
         )
         self._identity = f"{socket.gethostname()}_{os.getpid()}"
         self._leader = Leader(
@@ -224,8 +231,8 @@ class _Operator:
             except ApiError as error:
                 _log.warning("the lists for a resync failed: %s", error)
                 continue
-            self._reconciler.forget_applied()
             for key in self._store.keys(SERVICES.kind):
+                self._reconciler.doubt(key)
                 self._queue.add(key)
 
     async def _relist(self) -> None:

@@ -88,8 +88,20 @@ class ClusterApi:
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Body | None:
         """An object, or None if there is none."""
+        return await self._get(kind.path(namespace, name))
+
+    async def get_metadata(self, kind: Kind, namespace: str, name: str) -> Body | None:
+        """The metadata of an object alone, or None if there is none.
+
+        Out of the API server's memory: what was changed a moment ago may not be in it.
+        """
+        headers = {"Accept": _ONE_METADATA_ONLY}
+        path = kind.path(namespace, name)
+        return await self._get(path, header_params=headers, resource_version="0")
+
+    async def _get(self, path: str, **options: Any) -> Body | None:  # noqa: ANN401
         try:
-            return await self._request("get", kind.path(namespace, name))
+            return await self._request("get", path, **options)
         except ApiError as error:
             if error.status == 404:
                 return None

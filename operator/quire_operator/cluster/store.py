@@ -14,7 +14,10 @@ from quire_operator.planner.names import SERVICE_LABEL
 Body = Mapping[str, Any]
 Key = tuple[str, str]
 """Namespace and name."""
+Mark = tuple[str, int]
+"""Equal while an object is as it was applied, in one process."""
 
+_BY_ITS_CONTROLLER = "deployment.kubernetes.io/"
 _STATUS_OF_PODS = ("conditions", "containerStatuses", "podIP")
 
 
@@ -24,6 +27,7 @@ class Store:
     def __init__(self) -> None:
         self._bodies: dict[str, dict[Key, Body]] = defaultdict(dict)
         self._parts: dict[str, dict[Key, set[Key]]] = defaultdict(lambda: defaultdict(set))
+        self._of_none: dict[str, set[Key]] = defaultdict(set)
 
     def put(self, kind: str, body: Body) -> bool:
         """Note an object; whether anything that is kept has changed."""
@@ -36,6 +40,8 @@ class Store:
         self._bodies[kind][key] = kept
         if owner := service_of(kept):
             self._parts[kind][owner].add(key)
+        else:
+            self._of_none[kind].add(key)
         return True
 
     def drop(self, kind: str, key: Key) -> bool:
@@ -48,6 +54,7 @@ class Store:
 
     def _leave(self, kind: str, key: Key, body: Body) -> None:
         """Take an object from its service's parts."""
+        self._of_none[kind].discard(key)
         if owner := service_of(body):
             parts = self._parts[kind]
             parts[owner].discard(key)
@@ -79,6 +86,10 @@ class Store:
         """The objects of a kind that belong to a service."""
         return [self._bodies[kind][key] for key in self._parts[kind].get(service, ())]
 
+    def parts_of_none(self, kind: str) -> list[Body]:
+        """The objects of a kind that belong to no service."""
+        return [self._bodies[kind][key] for key in self._of_none[kind]]
+
 
 def key_of(body: Body) -> Key:
     """Namespace and name of an object."""
@@ -93,10 +104,20 @@ def service_of(body: Body) -> Key | None:
     return (metadata.get("namespace", ""), name) if name else None
 
 
-def mark_of(body: Body) -> str:
-    """Changes when somebody changes what an object should be, not when its status changes."""
+def mark_of(body: Body) -> Mark:
+    """Changes when somebody changes what an object should be, not when its status changes.
+
+    Generations tell of the spec alone, so labels, annotations and owners are looked at besides.
+    """
     metadata = body["metadata"]
-    return str(metadata.get("generation") or metadata.get("resourceVersion", ""))
+    version = str(metadata.get("generation") or metadata.get("resourceVersion", ""))
+    annotations = metadata.get("annotations") or {}
+    more = (
+        frozenset((metadata.get("labels") or {}).items()),
+        frozenset(one for one in annotations.items() if not one[0].startswith(_BY_ITS_CONTROLLER)),
+        frozenset(one.get("uid") for one in metadata.get("ownerReferences") or ()),
+    )
+    return version, hash(more)
 
 
 def trim(kind: str, body: Body) -> Body:
@@ -127,7 +148,6 @@ def trim(kind: str, body: Body) -> Body:
         return {"metadata": metadata, "spec": kept, "status": body.get("status", {})}
     if kind == "Node":
         return _trim_node(metadata, body)
-    metadata.pop("annotations", None)
     return {"metadata": metadata}
 
 

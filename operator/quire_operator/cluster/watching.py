@@ -14,14 +14,15 @@ import kopf
 
 from quire_operator.cluster.api import ClusterApi
 from quire_operator.cluster.kept_nowhere import NoDiffs, NoProgress
-from quire_operator.cluster.kinds import DEPLOYMENTS, MADE, NODES, PODS, SERVICES, Kind
+from quire_operator.cluster.kinds import MADE, NODES, PODS, SERVICES, Kind
 from quire_operator.cluster.store import Key, Store, key_of, service_of
 from quire_operator.errors import ApiError
-from quire_operator.planner.names import MANAGER, ROLE_LABEL
+from quire_operator.planner.names import MANAGED_BY_LABEL, MANAGER, ROLE_LABEL
+from quire_operator.planner.settings import GatewayPlace
 
 _log = logging.getLogger(__name__)
 
-_MADE_SELECTOR = f"app.kubernetes.io/managed-by={MANAGER}"
+_MADE_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGER}"
 _POD_SELECTOR = f"{ROLE_LABEL} in (engine, gateway)"
 _BACKOFFS = [0.5, 1.0, 2.0, *[3.0] * 600]
 """kopf ends when these are used up; half an hour without the API server's consent is enough."""
@@ -37,10 +38,12 @@ class Watching:
         enqueue: Callable[[Key], None],
         namespaces: tuple[str, ...],
         may_see_nodes: bool,
+        gateway: GatewayPlace | None,
     ) -> None:
         self._store = store
         self._enqueue = enqueue
         self._namespaces = namespaces
+        self._gateway = gateway
         self._kinds = [SERVICES, PODS, *MADE] + ([NODES] if may_see_nodes else [])
         self._relists: set[str] = set()
         self.relist_needed = asyncio.Event()
@@ -163,10 +166,11 @@ class Watching:
                 is_new = self._store.drop(kind.kind, key_of(body))
             else:
                 is_new = self._store.put(kind.kind, body)
-            if is_new:
-                self._changed(kind, body)
-            if is_new and before is not None and service_of(before) != service_of(body):
-                self._changed(kind, before)  # its label was changed: the service wants it back
+            if not is_new:
+                return
+            self._changed(kind, body)
+            if before is not None and self._audience(kind, before) != self._audience(kind, body):
+                self._changed(kind, before)  # those that it matters to no more
 
         return note
 
@@ -177,17 +181,31 @@ class Watching:
             self._enqueue_rivals(body)
         elif (owner := service_of(body)) is not None:
             self._enqueue(owner)
-        elif kind in (NODES, PODS, DEPLOYMENTS):  # a node, or a pod of the gateway
+        elif kind is NODES or (kind is PODS and self._is_of_gateway(body)):
             for key in self._store.keys(SERVICES.kind):
                 self._enqueue(key)
 
+    def _audience(self, kind: Kind, body: Mapping[str, Any]) -> object:
+        """Equal for two states of an object that matter to the same services."""
+        if kind is SERVICES:
+            return _host(body)
+        return service_of(body), kind is PODS and self._is_of_gateway(body)
+
+    def _is_of_gateway(self, body: Mapping[str, Any]) -> bool:
+        return self._gateway is not None and self._gateway.has(body["metadata"])
+
     def _enqueue_rivals(self, body: Mapping[str, Any]) -> None:
         """Services at the same host: which of them has a name may have changed."""
-        host = (body.get("spec", {}).get("ingress") or {}).get("host")
+        host = _host(body)
         for key in self._store.keys(SERVICES.kind) if host else ():
             other = self._store.get(SERVICES.kind, key)
-            if other and (other["spec"].get("ingress") or {}).get("host") == host:
+            if other and _host(other) == host:
                 self._enqueue(key)
+
+
+def _host(body: Mapping[str, Any]) -> str | None:
+    host: str | None = (body.get("spec", {}).get("ingress") or {}).get("host")
+    return host
 
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401

@@ -1,19 +1,28 @@
 """The conditions: what is so, what is not, and why, in words that say what to do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
+from quire_operator.planner.degraded import degraded
 from quire_operator.planner.findings import Findings
 from quire_operator.planner.memory import Misfit
+from quire_operator.planner.names import ENGINE_PORT
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.placement import Placement
+from quire_operator.planner.settings import PlannerSettings
+from quire_operator.planner.unscheduled import NoNode, why_no_node
+from quire_operator.planner.words import Said, num_replicas, several
+from quire_operator.resource.accelerator import Accelerator
 from quire_operator.resource.status import CONDITION_TYPES, Condition, ConditionType
 
-Said = tuple[bool | None, str, str]
-"""Whether it is so (None: not known), the reason, the message."""
-
 _MAX_MESSAGE = 2000
-_MOST_SENTENCES = 5
+_GOOD_WHEN_FALSE = frozenset(("Degraded", "Progressing"))
+_WORST_FIRST: tuple[ConditionType, ...] = (
+    "Degraded",
+    "GPUsAvailable",
+    "Available",
+    "Progressing",
+)
 _NO_INVENTORY = "this operator works in single namespaces and sees no nodes: it tries again by time"
 
 
@@ -22,6 +31,7 @@ def conditions(
     placement: Placement,
     findings: Findings,
     misfits: Sequence[Misfit],
+    settings: PlannerSettings,
     now: datetime,
 ) -> tuple[Condition, ...]:
     """All conditions; the time of transition is kept where the status is as before."""
@@ -30,7 +40,7 @@ def conditions(
         "ModelLoaded": _model_loaded(observed, findings),
         "Available": _available(findings),
         "Progressing": _progressing(placement, findings),
-        "Degraded": _degraded(observed, placement, findings, misfits),
+        "Degraded": degraded(observed, placement, findings, misfits, settings),
         "ScalingActive": _scaling_active(observed),
         "MetricsFresh": _metrics_fresh(observed, findings),
     }
@@ -69,147 +79,73 @@ def _ready(observed: Observed, findings: Findings, said: dict[ConditionType, Sai
     """The summary: everything that was asked for is there, in its newest form."""
     if observed.service.spec.suspend:
         return False, "Suspended", "spec.suspend is true: set it to false to run it again"
-    for kind in ("Degraded", "GPUsAvailable", "Available", "Progressing"):
+    for kind in _WORST_FIRST:
         status, reason, message = said[kind]
-        is_bad = status is True if kind in ("Degraded", "Progressing") else status is False
+        is_bad = status is (kind in _GOOD_WHEN_FALSE)
+        if kind == "GPUsAvailable" and findings.num_ready >= findings.num_wanted:
+            continue  # others stand in for what has no node
         if is_bad:
             return False, reason, message
     if findings.num_wanted == 0:
-        return True, "ScaledToZero", "no replica is wanted; the first request starts one"
+        return True, "ScaledToZero", f"no replica is wanted: {_how_to_start(observed)}"
+    if findings.num_wanted == 1:
+        return True, "AllReady", "the only replica is ready"
     return True, "AllReady", f"all {findings.num_wanted} replicas are ready"
+
+
+def _how_to_start(observed: Observed) -> str:
+    """What brings a first replica."""
+    if observed.service.spec.scaling.mode == "Auto":
+        return "this version starts none by itself; set scaling.minReplicas to 1 or more"
+    return "set spec.replicas to 1 or more, by kubectl scale for instance"
 
 
 def _available(findings: Findings) -> Said:
     if findings.num_ready > 0:
-        return True, "ReplicasReady", f"{findings.num_ready} replicas take requests"
+        take = "takes" if findings.num_ready == 1 else "take"
+        return True, "ReplicasReady", f"{num_replicas(findings.num_ready)} {take} requests"
     if findings.num_wanted == 0:
         return None, "NoReplicasWanted", "no replica is wanted"
-    return False, "NoReplicaReady", f"none of {findings.num_wanted} replicas is ready"
+    return False, "NoReplicaReady", f"none of {num_replicas(findings.num_wanted)} is ready"
 
 
 def _progressing(placement: Placement, findings: Findings) -> Said:
     if placement.leaving:
         names = ", ".join(placement.leaving)
-        return (
-            True,
-            "ReplacingAccelerator",
-            (
-                f"{names} is not in the spec any more and serves until the others have"
-                f" {findings.num_wanted} replicas ready"
-            ),
-        )
+        words = f"{names} is not in the spec any more and serves until the others have"
+        return True, "ReplacingAccelerator", f"{words} {num_replicas(findings.num_wanted)} ready"
     if findings.is_rolling:
-        return (
-            True,
-            "RollingOut",
-            (
-                f"{findings.num_updated_ready} of {findings.num_wanted} replicas are of the newest"
-                " revision and ready"
-            ),
-        )
+        ready = f"{findings.num_updated_ready} of {num_replicas(findings.num_wanted)}"
+        return True, "RollingOut", f"of the newest revision are ready {ready}"
     if findings.num_ready < findings.num_wanted:
-        return (
-            True,
-            "WaitingForReplicas",
-            f"{findings.num_ready} of {findings.num_wanted} replicas are ready",
-        )
+        wanted = num_replicas(findings.num_wanted)
+        return True, "WaitingForReplicas", f"{findings.num_ready} of {wanted} are ready"
     return False, "Settled", "everything is as asked for"
 
 
-def _degraded(
-    observed: Observed, placement: Placement, findings: Findings, misfits: Sequence[Misfit]
-) -> Said:
-    """The worst of what somebody has to do something about."""
-    return next(_degradations(observed, placement, findings, misfits), (False, "NothingWrong", ""))
-
-
-def _degradations(
-    observed: Observed, placement: Placement, findings: Findings, misfits: Sequence[Misfit]
-) -> Iterator[Said]:
-    if observed.name_owner:
-        yield (
-            True,
-            "NameTaken",
-            (
-                f"{observed.name_owner} already serves this model name at this host, and is older:"
-                " change model.name or ingress.host"
-            ),
-        )
-    if misfits:
-        yield (
-            True,
-            "ModelDoesNotFit",
-            "; ".join(f"{one.accelerator}: {one.message}" for one in misfits),
-        )
-    yield from _of_secrets(observed)
-    yield from _of_refusals(observed)
-    num_old = findings.num_old_ready if findings.is_rolling else 0
-    kept = f"; {num_old} of the old revision serve on" if num_old else ""
-    stuck = [one.accelerator for one in observed.deployments.values() if one.is_stuck]
-    if stuck and findings.trouble is None:
-        yield True, "RolloutStuck", f"no progress on {', '.join(stuck)}{kept}"
-    if findings.trouble:
-        yield True, findings.trouble.reason, findings.trouble.message + kept
-    if placement.num_missing:
-        yield (
-            True,
-            "MaxReplicasReached",
-            (
-                f"{placement.num_missing} of {findings.num_wanted} replicas fit no accelerator's"
-                " maxReplicas: raise it, or add an accelerator"
-            ),
-        )
-
-
-def _of_secrets(observed: Observed) -> Iterator[Said]:
-    seen = observed.secrets
-    if seen.missing:
-        missing = ", ".join(seen.missing)
-        yield True, "SecretMissing", f"there is no Secret {missing} in this namespace: create it"
-    if seen.unreadable:
-        words = "; ".join(seen.unreadable)
-        yield True, "SecretUnreadable", f"{words}; what was read before stays in force"
-    if seen.keys.problems:
-        yield True, "ApiKeysInvalid", _several("of the Secret with API keys", seen.keys.problems)
-
-
-def _of_refusals(observed: Observed) -> Iterator[Said]:
-    if observed.refusals:
-        several = [f"{one.what}: {one.words}" for one in observed.refusals]
-        yield True, "ApplyRefused", _several("the API server did not take", several)
-    refused = {
-        name: one.refused_pods for name, one in observed.deployments.items() if one.refused_pods
-    }
-    if refused:
-        several = [f"{name}: {words}" for name, words in refused.items()]
-        yield True, "PodsRefused", _several("no pod could be made for", several)
-
-
-def _several(what: str, sentences: Sequence[str]) -> str:
-    """The first few: all of them may be hundreds."""
-    more = len(sentences) - _MOST_SENTENCES
-    rest = f"; and {more} more" if more > 0 else ""
-    return f"{what} {'; '.join(sentences[:_MOST_SENTENCES])}{rest}"
-
-
 def _gpus_available(observed: Observed, placement: Placement, findings: Findings) -> Said:
-    if findings.num_pods == 0 and findings.num_wanted > 0:
+    if findings.num_pods == 0 and findings.num_wanted > 0 and not placement.short_since:
         return None, "NoPodsYet", "no pod was made yet"
-    if not findings.waiting and not placement.short_since:
+    waiting = [
+        one
+        for one in observed.service.spec.accelerators
+        if one.name in findings.waiting or one.name in placement.short_since
+    ]
+    if not waiting:
         return _all_scheduled(findings)
-    names = {one.name: one for one in observed.service.spec.accelerators}
-    waiting = sorted({*findings.waiting, *placement.short_since} & set(names))
-    parts = []
-    for name in waiting:
-        products = ", ".join(names[name].products) or "none needed"
-        words = findings.waiting.get(name, "no node within provisionTimeout")
-        parts.append(f"{name} (products: {products}): {words}")
-    if not parts:
-        return _all_scheduled(findings)
+    causes = [_no_node(one, observed, findings) for one in waiting]
+    parts = [cause.words for cause in causes]
     if observed.nodes is None:
         parts.append(_NO_INVENTORY)
-    waits_for_gpu = any(names[name].products for name in waiting)
-    return False, "NoGPUNode" if waits_for_gpu else "NoNode", "; ".join(parts)
+    return False, causes[0].reason, "; ".join(parts)
+
+
+def _no_node(accelerator: Accelerator, observed: Observed, findings: Findings) -> NoNode:
+    """Why one accelerator has no node, with its name."""
+    products = ", ".join(accelerator.products) or "none needed"
+    words = findings.waiting.get(accelerator.name, "no node within provisionTimeout.")
+    cause = why_no_node(words, accelerator, observed.nodes)
+    return cause._replace(words=f"{accelerator.name} (products: {products}): {cause.words}")
 
 
 def _all_scheduled(findings: Findings) -> Said:
@@ -255,9 +191,19 @@ def _scaling_active(observed: Observed) -> Said:
 def _metrics_fresh(observed: Observed, findings: Findings) -> Said:
     if findings.num_ready == 0:
         return None, "NoReplicas", "there is no ready engine to hear of"
-    silent = [
-        pod.name for pod in observed.pods if pod.is_ready and pod.name not in observed.engines
+    silent = [pod for pod in observed.pods if pod.is_ready and pod.name not in observed.engines]
+    failed = [
+        f"{pod.name} at {pod.address}:{ENGINE_PORT}: {observed.unheard[pod.name]}"
+        for pod in sorted(silent, key=lambda pod: pod.name)
+        if pod.name in observed.unheard
     ]
+    if failed:
+        return (
+            False,
+            "NotAnswering",
+            f"engines do not tell the operator their state: {several(failed)}",
+        )
     if silent:
-        return False, "Stale", f"no state lately from {', '.join(sorted(silent)[:5])}"
+        names = sorted(pod.name for pod in silent)
+        return None, "NotAskedYet", f"not heard of yet: {several(names)}"
     return True, "Fresh", "every ready engine has told its state lately"

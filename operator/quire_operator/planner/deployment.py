@@ -1,6 +1,5 @@
 """The Deployment of one accelerator."""
 
-import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from quire_operator.planner import names
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.settings import PlannerSettings
-from quire_operator.planner.template import kept_template, template_of
+from quire_operator.planner.template import kept_template, template_annotations, template_of
 from quire_operator.resource.accelerator import Accelerator
 
 Body = dict[str, Any]
@@ -37,10 +36,7 @@ def deployment(
     is_held: bool = False,
 ) -> Body:
     """The object, without its owner; with is_held, of the pods that there are."""
-    current = observed.deployments.get(accelerator.name)
-    template, inputs = template_of(
-        observed.service, accelerator, settings, current, is_held=is_held
-    )
+    template, inputs = template_of(observed, accelerator, settings, is_held=is_held)
     surge, gap = (0, 1) if rollout.is_one_by_one else (1, 0)
     rolling = {"maxSurge": surge, "maxUnavailable": gap}
     return _body(observed, accelerator.name, replicas, rolling, (template, inputs))
@@ -49,7 +45,7 @@ def deployment(
 def leaving_deployment(observed: Observed, accelerator: str, replicas: int) -> Body | None:
     """One whose accelerator the spec has no more, as it was; None if that is not known."""
     current = observed.deployments[accelerator]
-    template = kept_template(current)
+    template = kept_template(observed, current)
     if template is None:
         return None
     rolling = {"maxSurge": 1, "maxUnavailable": 0}
@@ -71,15 +67,11 @@ def _body(
             "namespace": service.namespace,
             "name": names.deployment_name(service.name, accelerator),
             "labels": names.labels(service.name, "engine", accelerator),
-            "annotations": {
-                names.INPUTS_ANNOTATION: inputs,
-                names.TEMPLATE_ANNOTATION: json.dumps(
-                    template, sort_keys=True, separators=(",", ":")
-                ),
-            },
+            "annotations": template_annotations(observed, accelerator, template, inputs),
         },
         "spec": {
             "replicas": replicas,
+            "paused": False,
             "revisionHistoryLimit": _HISTORY,
             "progressDeadlineSeconds": _PROGRESS_SECONDS,
             "selector": {"matchLabels": names.engine_selector(service.name, accelerator)},

@@ -95,7 +95,10 @@ def routing_document(observed: Observed, settings: PlannerSettings) -> RoutingDo
         schema_version=ROUTING_SCHEMA_VERSION,
         namespace=service.namespace,
         name=service.name,
-        model_names=(service.served_name, *spec.model.aliases),
+        model_names=(
+            service.served_name,
+            *(one for one in spec.model.aliases if one not in observed.alias_owners),
+        ),
         host=spec.ingress.host if spec.ingress else None,
         is_public=spec.access.public,
         api_keys_secret=keys.name if keys else None,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from quire_operator.planner.last_words import last_words
-from quire_operator.planner.observed import Observed, Pod
+from quire_operator.planner.observed import Deployment, Observed, Pod
 from quire_operator.planner.placement import wanted_replicas
 
 _IMAGE_REASONS = frozenset(
@@ -45,12 +45,18 @@ class Findings:
     """Pods that have no node, and that the scheduler has said nothing of."""
 
 
-def find(observed: Observed) -> Findings:
-    """Sum the pods up."""
+def find(observed: Observed, inputs: Mapping[str, str]) -> Findings:
+    """Sum the pods up.
+
+    Parameters
+    ----------
+    inputs
+        By accelerator, the hash of what its pods are to be made of: what was asked for a moment ago
+        is rolling out before anybody has begun it.
+    """
     pods = [pod for pod in observed.pods if not pod.is_ending]
     newest = _newest(pods)
     current = [pod for pod in pods if pod.template_hash in newest]
-    deployments = observed.deployments.values()
     return Findings(
         num_wanted=0 if observed.service.spec.suspend else wanted_replicas(observed),
         num_pods=len(pods),
@@ -58,12 +64,28 @@ def find(observed: Observed) -> Findings:
         num_updated_ready=sum(pod.is_ready for pod in current),
         num_old_ready=sum(pod.is_ready for pod in pods if pod not in current),
         is_rolling=any(
-            not one.is_observed or one.num_pods > one.num_updated for one in deployments
+            _is_rolling(one, inputs.get(one.accelerator), was_rolling=_was_rolling(observed))
+            for one in observed.deployments.values()
         ),
         trouble=next(_troubles(pods), None),
         waiting={pod.accelerator: pod.scheduler_message for pod in pods if pod.unschedulable_since},
         num_unseen=sum(not pod.is_scheduled and pod.unschedulable_since is None for pod in pods),
     )
+
+
+def _is_rolling(deployment: Deployment, inputs: str | None, *, was_rolling: bool) -> bool:
+    """Whether pods are of another revision than is asked for; none at all are not."""
+    if deployment.replicas == 0 or deployment.num_pods == 0:
+        return False
+    if inputs is not None and deployment.inputs_hash != inputs:
+        return True
+    if not deployment.is_observed:
+        return was_rolling  # its controller has not counted yet
+    return deployment.num_pods > deployment.num_updated
+
+
+def _was_rolling(observed: Observed) -> bool:
+    return any(one.reason == "RollingOut" for one in observed.service.status.conditions)
 
 
 def _newest(pods: Sequence[Pod]) -> set[str]:

@@ -24,8 +24,12 @@ class Misfit:
     """Why a model does not fit."""
 
     accelerator: str
+    reason: str = "ModelDoesNotFit"
     message: str
     """With the numbers, and what to do."""
+
+
+MISFIT_REASONS = ("ModelDoesNotFit", "UnknownSimulation")
 
 
 def find_misfits(service: InferenceService) -> list[Misfit]:
@@ -38,7 +42,9 @@ def _misfit(service: InferenceService, accelerator: Accelerator) -> Misfit | Non
     try:
         shape, gpu = _shape_of(service, accelerator), _gpu_of(accelerator)
     except ConfigError as error:  # a simulation of what there is not
-        return Misfit(accelerator=accelerator.name, message=str(error))
+        return Misfit(
+            accelerator=accelerator.name, reason="UnknownSimulation", message=f"simulate: {error}"
+        )
     if shape is None or gpu is None or accelerator.count > 1:
         return None
     engine, quantization = service.spec.engine, service.spec.model.quantization

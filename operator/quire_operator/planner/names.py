@@ -7,6 +7,7 @@ STATUS_MANAGER = "quire-operator-status"
 
 SERVICE_LABEL = "serving.quire.dev/service"
 ACCELERATOR_LABEL = "serving.quire.dev/accelerator"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 ROLE_LABEL = "serving.quire.dev/role"
 """What a part is for: engine, live-config, internal-token, routing, ..."""
 
@@ -14,6 +15,8 @@ INPUTS_ANNOTATION = "serving.quire.dev/pod-inputs"
 """Of a Deployment: a hash of all that the user chose for its pods."""
 TEMPLATE_ANNOTATION = "serving.quire.dev/pod-template"
 """Of a Deployment: its pod template as it was made: a newer operator does not restart it."""
+SEAL_ANNOTATION = "serving.quire.dev/pod-template-seal"
+"""Of a Deployment: that the two above are the operator's."""
 RESTART_ANNOTATION = "serving.quire.dev/restarted-at"
 """Of a service: another value restarts its engines, with the operator's newest image."""
 
@@ -33,7 +36,7 @@ def labels(service: str, role: str, accelerator: str | None = None) -> dict[str,
         "app.kubernetes.io/instance": service,
         "app.kubernetes.io/component": role,
         "app.kubernetes.io/part-of": "quire",
-        "app.kubernetes.io/managed-by": MANAGER,
+        MANAGED_BY_LABEL: MANAGER,
         SERVICE_LABEL: service,
         ROLE_LABEL: role,
     }

@@ -36,12 +36,13 @@ def services(observed: Observed, settings: PlannerSettings) -> list[Body]:
     service = observed.service
     engines = _service(observed, names.engines_service_name(service.name), "engines")
     engines["spec"] = {
+        "type": "ClusterIP",
         "clusterIP": "None",
         "selector": names.engine_selector(service.name),
         "ports": [_port(names.ENGINE_PORT, "http")],
     }
     way_in = _service(observed, service.name, "entrance")
-    way_in["spec"] = {"ports": [_port(SERVICE_PORT, "http")]}
+    way_in["spec"] = {"type": "ClusterIP", "ports": [_port(SERVICE_PORT, "http")]}
     if settings.gateway is None:
         way_in["spec"]["selector"] = names.engine_selector(service.name)
         return [engines, way_in]

@@ -12,6 +12,7 @@ from quire_operator.planner.names import (
     GPU_RESOURCE,
     INPUTS_ANNOTATION,
     PRODUCT_LABEL,
+    SEAL_ANNOTATION,
     TEMPLATE_ANNOTATION,
 )
 from quire_operator.resource.reading import InferenceService
@@ -65,6 +66,8 @@ class Deployment:
     inputs_hash: str = ""
     template: str = ""
     """Its pod template as it was made, JSON."""
+    seal: str = ""
+    """That both are as they were made."""
     is_one_by_one: bool = False
     """Whether old pods make room before new ones come."""
     is_stuck: bool = False
@@ -130,6 +133,8 @@ class Refusal:
     """Kind and name."""
     words: str
     """Of the API server."""
+    is_foreign: bool = False
+    """Whether there is one already that is somebody else's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +149,8 @@ class Observed:
     """None where nodes may not be read (an operator of one namespace)."""
     engines: Mapping[str, Engine] = field(default_factory=dict)
     """Newest states by pod, only of those that are ready and were heard of lately."""
+    unheard: Mapping[str, str] = field(default_factory=dict)
+    """Why nothing is heard of an engine that was asked, by pod."""
     loading: Mapping[str, LoadingEngine] = field(default_factory=dict)
     """How far models of engines have come that are not ready, by pod."""
     secrets: SecretsSeen = NO_SECRETS
@@ -156,6 +163,8 @@ class Observed:
     """What internal tokens are made from."""
     name_owner: str | None = None
     """Namespace/name of the older service that has the same host and model name, if any."""
+    alias_owners: Mapping[str, str] = field(default_factory=dict)
+    """The same by alias, of those that older services have as a name or alias."""
 
 
 def engine_from(state: EngineState) -> Engine:
@@ -231,6 +240,7 @@ def deployment_from(body: Mapping[str, Any]) -> Deployment:
         num_pods=status.get("replicas", 0),
         inputs_hash=annotations.get(INPUTS_ANNOTATION, ""),
         template=annotations.get(TEMPLATE_ANNOTATION, ""),
+        seal=annotations.get(SEAL_ANNOTATION, ""),
         is_stuck=conditions.get("Progressing", {}).get("reason") == "ProgressDeadlineExceeded",
         refused_pods=failure.get("message", "") if failure.get("status") == "True" else "",
     )

@@ -60,11 +60,13 @@ def place(observed: Observed, settings: PlannerSettings, now: datetime) -> Place
 
 
 def wanted_replicas(observed: Observed) -> int:
-    """Replicas over all accelerators."""
+    """Replicas over all accelerators: no fewer than their minimums together."""
     spec = observed.service.spec
+    least = sum(one.min_replicas for one in spec.accelerators)
     if spec.scaling.mode != "Auto":
-        return spec.replicas
-    return max(spec.scaling.min_replicas, min(spec.replicas, spec.scaling.max_replicas))
+        return max(spec.replicas, least)
+    bounded = min(spec.replicas, spec.scaling.max_replicas)
+    return max(spec.scaling.min_replicas, bounded, least)
 
 
 def price_of(accelerator: Accelerator) -> float | None:

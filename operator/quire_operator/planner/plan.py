@@ -19,6 +19,7 @@ from quire_operator.planner.documents import internal_token_secret, live_config_
 from quire_operator.planner.events import Event, transitions
 from quire_operator.planner.findings import find
 from quire_operator.planner.memory import Misfit, find_misfits
+from quire_operator.planner.names import ACCELERATOR_LABEL, INPUTS_ANNOTATION
 from quire_operator.planner.network import ingress, network_policy, services
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.placement import Placement, place
@@ -50,12 +51,11 @@ def plan(observed: Observed, settings: PlannerSettings, now: datetime) -> Plan:
         one.name: rollout_of(observed, one, settings, now)
         for one in observed.service.spec.accelerators
     }
-    status = status_of(observed, placement, find(observed), misfits, settings, now)
+    objects = _objects(observed, placement, rollouts, misfits, settings)
+    findings = find(observed, _pod_inputs(objects))
+    status = status_of(observed, placement, findings, misfits, settings, now)
     return Plan(
-        objects=tuple(
-            _owned(observed, body)
-            for body in _objects(observed, placement, rollouts, misfits, settings)
-        ),
+        objects=tuple(_owned(observed, body) for body in objects),
         status=status,
         events=tuple(transitions(observed.service.status, status)),
         look_again_at=_earliest(placement, rollouts),
@@ -97,6 +97,14 @@ def _objects(
         *([] if observed.name_owner else [routing_map(observed, settings)]),
         *(body for body in optional if body is not None),
     ]
+
+
+def _pod_inputs(objects: list[Body]) -> dict[str, str]:
+    """By accelerator, the hash of what its Deployment's pods are made of."""
+    found = [body["metadata"] for body in objects if body["kind"] == "Deployment"]
+    return {
+        one["labels"][ACCELERATOR_LABEL]: one["annotations"][INPUTS_ANNOTATION] for one in found
+    }
 
 
 def _owned(observed: Observed, body: Body) -> Body:

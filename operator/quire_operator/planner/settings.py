@@ -1,6 +1,8 @@
 """What the operator is configured with, and planning needs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,6 +15,12 @@ class GatewayPlace:
     """Labels of its pods."""
     port: int = 8080
     """Port that its pods listen on."""
+
+    def has(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether a pod of this metadata is the gateway's: elsewhere anybody may label a pod so."""
+        labels = metadata.get("labels") or {}
+        is_here = metadata.get("namespace") == self.namespace
+        return is_here and labels.items() >= dict(self.selector).items()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +36,9 @@ class PlannerSettings:
     operator_namespace: str = "quire-system"
     """Where the operator runs."""
     gateway: GatewayPlace | None = None
-    """Where the gateway runs; None: requests go to the engines directly."""
+    """Where the gateway runs; None: the services' addresses lead to the engines."""
+    is_local: bool = False
+    """Whether there is no cluster: then a gateway is always there, and needs no place."""
     cluster_domain: str = "cluster.local"
     """Ending of the cluster's names."""
     monitoring_namespace: str = "monitoring"

@@ -48,7 +48,7 @@ def status_of(
         hourly_cost=_cost(observed, placement),
         admission_state=_admission_state(observed, findings),
         accelerators=_accelerators(observed, placement),
-        conditions=conditions(observed, placement, findings, misfits, now),
+        conditions=conditions(observed, placement, findings, misfits, settings, now),
         last_scaling_decision=before.last_scaling_decision,
     )
 

@@ -1,22 +1,24 @@
 """The difference between what should be and what is, to the API server.
 
 An object is applied when its content is not what was applied last, or when somebody changed or
-deleted it since. Secrets are not watched: what was done to one is put right when everything is
-forgotten. What should not be any more is deleted.
+deleted it since; never one that is somebody else's. Secrets are not watched: one is compared with
+the API server's when there is a doubt. What should not be any more is deleted.
 """
 
 import hashlib
-import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
+
 from quire_operator.cluster.api import Body, ClusterApi
 from quire_operator.cluster.kinds import BY_NAME, MADE
-from quire_operator.cluster.store import Key, Store, key_of, mark_of
-from quire_operator.errors import ApiError
+from quire_operator.cluster.store import Key, Mark, Store, key_of, mark_of
+from quire_operator.errors import ApiError, ForeignObjectError
 from quire_operator.planner.names import MANAGER
+from quire_operator.reconciling.ownership import owner_beside
 from quire_operator.resource.reading import InferenceService
 
 _Place = tuple[str, Key]
@@ -37,7 +39,7 @@ class _Last(NamedTuple):
     """An object as it was applied."""
 
     content: str
-    mark: str
+    mark: Mark
     uid: str
 
 
@@ -67,10 +69,16 @@ class Applier:
         self._store = store
         self._applied: dict[Key, dict[_Place, _Last]] = defaultdict(dict)
         """By service, each object as of its last apply."""
+        self._doubted: set[Key] = set()
 
     def forget(self, service: Key) -> None:
-        """Apply everything of a service the next time, whatever is known."""
+        """A service is gone."""
         self._applied.pop(service, None)
+        self._doubted.discard(service)
+
+    def doubt(self, service: Key) -> None:
+        """Look the next time at what is not watched: somebody may have changed it."""
+        self._doubted.add(service)
 
     async def apply(self, service: InferenceService, objects: Sequence[Body]) -> Applied:
         """Make a service's objects as planned.
@@ -81,29 +89,40 @@ class Applier:
         for wanted_body in objects:
             what = f"{wanted_body['kind']} {wanted_body['metadata']['name']}"
             try:
-                await self._apply_one(service.key, wanted_body, what, done)
+                await self._apply_one(service, wanted_body, what, done)
             except ApiError as error:
                 done.refused.append(Refused(what, error))
         if not done.refused:
+            self._doubted.discard(service.key)
             await self._delete_others(service, objects, done)
         return done
 
-    async def _apply_one(self, service: Key, body: Body, what: str, done: Applied) -> None:
+    async def _apply_one(
+        self, service: InferenceService, body: Body, what: str, done: Applied
+    ) -> None:
         place = (body["kind"], key_of(body))
         content = _hash(body)
-        live = self._store.get(*place)
-        last = self._applied[service].get(place)
-        is_as_applied = place[0] not in _WATCHED or (
-            live is not None and last is not None and last.mark == mark_of(live)
-        )
-        if is_as_applied and last is not None and last.content == content:
+        last = self._applied[service.key].get(place)
+        is_same_plan = last is not None and last.content == content
+        if is_same_plan and place[0] not in _WATCHED and service.key not in self._doubted:
             return
+        live = await self._find(*place)
+        mark = None if live is None else mark_of(live)
+        if is_same_plan and last is not None and last.mark == mark:
+            return
+        if live is not None and (owner := owner_beside(live, service, self._store)):
+            raise _foreign(what, owner)
         result = await self._api.apply(body, MANAGER)
         made = _Last(content, mark_of(result), result["metadata"].get("uid", ""))
-        self._applied[service][place] = made
+        self._applied[service.key][place] = made
         done.num_writes += 1
-        if why := _why(place[0], live, last, made):
+        if why := _why(mark, last, made):
             done.changes.append(Change(what, why))
+
+    async def _find(self, kind: str, key: Key) -> Mapping[str, Any] | None:
+        """An object as it is: what others made has not our labels, and no watch brings it."""
+        found = self._store.get(kind, key) if kind in _WATCHED else None
+        return found or await self._api.get_metadata(BY_NAME[kind], *key)
 
     async def _delete_others(
         self, service: InferenceService, objects: Sequence[Body], done: Applied
@@ -128,20 +147,19 @@ class Applier:
         done.changes.append(Change(what, "not wanted any more"))
 
 
-def _why(kind: str, live: Any, last: _Last | None, made: _Last) -> str:  # noqa: ANN401
-    """Why an object was written; empty where it is as it was before.
-
-    What is not watched is taken to be as it was, when it was not applied before.
-    """
+def _why(mark: Mark | None, last: _Last | None, made: _Last) -> str:
+    """Why an object was written; empty where it is as it was before."""
     is_same_plan = last is not None and last.content == made.content
-    if kind not in _WATCHED:
-        return "" if last is None or is_same_plan else "planned otherwise"
-    if live is None:
-        is_unseen = last is not None and last.uid == made.uid  # a watch has not shown it yet
-        return "" if is_same_plan and is_unseen else "missing" if is_same_plan else "new"
-    if made.mark == mark_of(live):
+    if mark is None:
+        return "missing" if is_same_plan else "new"
+    if made.mark == mark:
         return ""
     return "changed by others" if is_same_plan else "planned otherwise"
+
+
+def _foreign(what: str, owner: str) -> ForeignObjectError:
+    words = f"there is one already, of {owner}"
+    return ForeignObjectError(f"{what}: {words}", words=words)
 
 
 def _is_made_for(body: Any, service: InferenceService) -> bool:  # noqa: ANN401
@@ -151,5 +169,4 @@ def _is_made_for(body: Any, service: InferenceService) -> bool:  # noqa: ANN401
 
 
 def _hash(body: Body) -> str:
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(body, order="deterministic")).hexdigest()

@@ -49,7 +49,9 @@ class Engines:
         self._fresh_seconds = _FRESH_POLLS * poll_seconds
         self._clock = clock
         self._heard: dict[Key, _Heard] = {}
-        self._told: dict[Key, dict[str, Engine]] = {}
+        self._failed: dict[Key, str] = {}
+        """Why the last question to an engine had no answer, by pod."""
+        self._told: dict[Key, tuple[dict[str, Engine], dict[str, str]]] = {}
         """By service, its engines as of the last time they were asked."""
         self._session: aiohttp.ClientSession | None = None
         self._gate = asyncio.Semaphore(_MOST_AT_A_TIME)
@@ -65,10 +67,16 @@ class Engines:
         found = {pod.name: self._heard.get((service.namespace, pod.name)) for pod in pods}
         return {name: one.engine for name, one in found.items() if one and one.at >= oldest}
 
+    def unheard(self, service: InferenceService, pods: tuple[Pod, ...]) -> dict[str, str]:
+        """Why nothing is heard of engines, by pod: of those whose last question had no answer."""
+        found = {pod.name: self._failed.get((service.namespace, pod.name)) for pod in pods}
+        return {name: why for name, why in found.items() if why}
+
     def keep_only(self, services: set[Key], pods: set[Key]) -> None:
         """Forget services and engines that are gone."""
-        for key in self._heard.keys() - pods:
-            del self._heard[key]
+        for known in (self._heard, self._failed):
+            for key in known.keys() - pods:
+                del known[key]
         for key in self._told.keys() - services:
             del self._told[key]
 
@@ -86,7 +94,7 @@ class Engines:
             if pod.is_scheduled and pod.address and not (pod.is_ending or pod.waiting_reason)
         ]
         await asyncio.gather(*(self._ask(service, pod, limits) for pod in alive))
-        told = self.heard(service, pods)
+        told = self.heard(service, pods), self.unheard(service, pods)
         is_new = self._told.get(service.key) != told
         self._told[service.key] = told
         return is_new
@@ -94,25 +102,29 @@ class Engines:
     async def _ask(self, service: InferenceService, pod: Pod, limits: Thresholds) -> None:
         """One that does not answer, or answers nonsense, is not heard: its state grows old."""
         headers = self._headers(service)
+        key = (service.namespace, pod.name)
         async with self._gate:
             try:
                 body = await self._request("GET", pod, "/state", headers)
                 state = msgspec.json.decode(body, type=EngineState)
                 if state.schema_version != SCHEMA_VERSION:
+                    self._failed[key] = f"its state has schema version {state.schema_version}"
                     return
-                key = (service.namespace, pod.name)
                 self._heard[key] = _Heard(engine=engine_from(state), at=self._clock())
+                self._failed.pop(key, None)
                 if state.thresholds is not None and state.thresholds != limits:
                     text = msgspec.json.encode(limits)
                     await self._request("PUT", pod, "/thresholds", headers, text)
-            except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError):
-                return
+            except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
+                self._failed[key] = _why(error)
 
     async def _request(
         self, method: str, pod: Pod, path: str, headers: Mapping[str, str], body: bytes = b""
     ) -> bytes:
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
+            # kept until the next question: to connect costs as much as to ask
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=self._fresh_seconds)
+            self._session = aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector)
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
         url = f"http://{host}:{ENGINE_PORT}{path}"
         async with self._session.request(
@@ -126,3 +138,16 @@ class Engines:
             self._root_secret(), service.namespace, service.name, self._token_epoch
         )
         return {"authorization": f"Bearer {token}", "content-type": "application/json"}
+
+
+def _why(error: Exception) -> str:
+    """Why there was no answer, in words that stay the same while it does."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        is_token = error.status in (401, 403)
+        return f"it answers {error.status}" + (" to the internal token" if is_token else "")
+    if isinstance(error, msgspec.DecodeError):
+        return "its answer is no state of an engine"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    reason = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return (getattr(reason, "strerror", "") or type(reason).__name__).lower()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from quire_operator.cluster.kinds import DEPLOYMENTS, NODES, PODS, SERVICES
 from quire_operator.cluster.store import Key, Store, key_of
-from quire_operator.planner.names import ROLE_LABEL, SERVICE_LABEL
+from quire_operator.planner.names import ROLE_LABEL
 from quire_operator.planner.observed import (
     Engine,
     Observed,
@@ -13,6 +13,7 @@ from quire_operator.planner.observed import (
     node_from,
     pod_from,
 )
+from quire_operator.planner.settings import GatewayPlace
 from quire_operator.resource.reading import InferenceService
 
 
@@ -24,6 +25,7 @@ def observe(
     secrets: SecretsSeen,
     root_secret: bytes,
     may_see_nodes: bool,
+    gateway: GatewayPlace | None,
 ) -> Observed:
     """All that is known of a service."""
     deployments = [
@@ -31,6 +33,7 @@ def observe(
         for body in store.parts(DEPLOYMENTS.kind, service.key)
         if _is_owned(body, service)
     ]
+    owners = _name_owners(store, service)
     return Observed(
         service=service,
         deployments={one.accelerator: one for one in deployments},
@@ -42,19 +45,19 @@ def observe(
         nodes=tuple(map(node_from, store.all(NODES.kind))) if may_see_nodes else None,
         engines=engines,
         secrets=secrets,
-        gateway_addresses=gateway_addresses(store),
+        gateway_addresses=gateway_addresses(store, gateway),
         root_secret=root_secret,
-        name_owner=_name_owner(store, service),
+        name_owner=owners.pop(service.served_name, None),
+        alias_owners=owners,
     )
 
 
-def gateway_addresses(store: Store) -> tuple[str, ...]:
-    """Addresses of the gateway's pods that are ready."""
+def gateway_addresses(store: Store, place: GatewayPlace | None) -> tuple[str, ...]:
+    """Addresses of the gateway's pods that are ready: pods elsewhere may have its labels, too."""
+    if place is None:
+        return ()
     pods = [
-        pod_from(body)
-        for body in store.all(PODS.kind)
-        if body["metadata"].get("labels", {}).get(ROLE_LABEL) == "gateway"
-        and SERVICE_LABEL not in body["metadata"]["labels"]
+        pod_from(body) for body in store.parts_of_none(PODS.kind) if place.has(body["metadata"])
     ]
     return tuple(sorted(pod.address for pod in pods if pod.is_ready and pod.address))
 
@@ -66,19 +69,20 @@ def _is_owned(body: Mapping[str, object], service: InferenceService) -> bool:
     return any(owner.get("uid") == service.uid for owner in owners)
 
 
-def _name_owner(store: Store, service: InferenceService) -> str | None:
-    """The oldest service with the same host and model name, if it is another one."""
+def _name_owners(store: Store, service: InferenceService) -> dict[str, str]:
+    """By name and alias, the oldest service that has it at the same host, if it is another one."""
     if service.spec.ingress is None:
-        return None
-    mine = (service.spec.ingress.host, service.served_name)
-    rivals: list[tuple[str, Key]] = []
+        return {}
+    mine = {service.served_name, *service.spec.model.aliases}
+    oldest: dict[str, tuple[str, Key]] = {}
     for body in store.all(SERVICES.kind):
         spec, metadata = body["spec"], body["metadata"]
         host = (spec.get("ingress") or {}).get("host")
-        name = spec.get("model", {}).get("name") or metadata["name"]
-        if (host, name) == mine and "deletionTimestamp" not in metadata:
-            rivals.append((metadata["creationTimestamp"], key_of(body)))
-    oldest = min(rivals, default=None)
-    if oldest is None or oldest[1] == service.key:
-        return None
-    return "/".join(oldest[1])
+        if host != service.spec.ingress.host or "deletionTimestamp" in metadata:
+            continue
+        model = spec.get("model") or {}
+        names = {model.get("name") or metadata["name"], *(model.get("aliases") or ())}
+        rival = (metadata["creationTimestamp"], key_of(body))
+        for name in mine & names:
+            oldest[name] = min(oldest.get(name, rival), rival)
+    return {name: "/".join(key) for name, (_, key) in oldest.items() if key != service.key}

@@ -10,7 +10,7 @@ from msgspec import structs
 from quire_operator.cluster.api import ClusterApi
 from quire_operator.cluster.kinds import SERVICES
 from quire_operator.cluster.store import Key, Store
-from quire_operator.errors import ApiError, RetryableError
+from quire_operator.errors import ApiError, ForeignObjectError, RetryableError
 from quire_operator.logs import of
 from quire_operator.planner.observed import Observed, Refusal
 from quire_operator.planner.plan import plan
@@ -85,10 +85,9 @@ class Reconciler:
         """Write the events of all looks, for ever."""
         await self._writer.post_events()
 
-    def forget_applied(self) -> None:
-        """Apply everything again the next time: whatever happened unseen is mended."""
-        for key in self._store.keys(SERVICES.kind):
-            self._applier.forget(key)
+    def doubt(self, key: Key) -> None:
+        """Look the next time at what is not watched of a service, too."""
+        self._applier.doubt(key)
 
     async def look_at(self, key: Key) -> None:
         """Make one service as it should be.
@@ -139,7 +138,7 @@ class Reconciler:
         """What is to be said: what passes by itself only when it has not after some tries."""
         is_lasting = self._queue.num_failures(key) + 1 >= _TRIES_BEFORE_SAID
         return tuple(
-            Refusal(what=what, words=error.words)
+            Refusal(what=what, words=error.words, is_foreign=isinstance(error, ForeignObjectError))
             for what, error in applied.refused
             if is_lasting or not isinstance(error, RetryableError)
         )
@@ -153,12 +152,14 @@ class Reconciler:
             secrets=await self._secrets.look(service),
             root_secret=self._root_secret(),
             may_see_nodes=self._may_see_nodes,
+            gateway=self._settings.gateway,
         )
         ready = {pod.name for pod in observed.pods if pod.is_ready}
         heard = self._engines.heard(service, observed.pods)
         return replace(
             observed,
             engines={name: one for name, one in heard.items() if name in ready},
+            unheard=self._engines.unheard(service, observed.pods),
             loading={
                 name: one.loading
                 for name, one in heard.items()

@@ -9,11 +9,12 @@ from msgspec import to_builtins
 
 from quire_operator.planner.observed import Deployment, Node, Observed, Pod, deployment_from
 from quire_operator.planner.plan import Plan, plan
-from quire_operator.planner.settings import PlannerSettings
+from quire_operator.planner.settings import GatewayPlace, PlannerSettings
 from quire_operator.resource.reading import InferenceService, read
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SETTINGS = PlannerSettings(engine_image="quire-engine:1")
+GATEWAY = GatewayPlace(namespace="quire-system", selector=(("app", "quire-gateway"),), port=8080)
+SETTINGS = PlannerSettings(engine_image="quire-engine:1", gateway=GATEWAY)
 L4: dict[str, Any] = {
     "name": "l4",
     "products": ["NVIDIA-L4"],
@@ -87,6 +88,7 @@ class Cluster:
             pods=tuple(self.pods),
             nodes=tuple(self.nodes),
             root_secret=b"s" * 32,
+            gateway_addresses=("10.0.0.1",),
         )
 
     def plan(self) -> Plan:

@@ -1,5 +1,6 @@
 """What is said of a service: the truth, in words, once."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from msgspec import convert, structs
 
 from quire_engine.protocol.state import EngineState
+from quire_operator.planner.api_keys import ApiKeys
 from quire_operator.planner.observed import (
     Engine,
     LoadingEngine,
@@ -50,7 +52,12 @@ def said(made: Plan, kind: str) -> tuple[str, str, str]:
 
 
 def planned(*pods: Pod, **observed: Any) -> Plan:
-    seen = Observed(service=service(L4, **external(1)), pods=pods, root_secret=b"s" * 32)
+    seen = Observed(
+        service=service(L4, **external(1)),
+        pods=pods,
+        root_secret=b"s" * 32,
+        gateway_addresses=("10.0.0.1",),
+    )
     return plan(replace(seen, **observed), SETTINGS, NOW)
 
 
@@ -107,6 +114,135 @@ def test_a_pod_that_needs_no_gpu_waits_for_a_node_and_not_for_a_gpu() -> None:
     cluster.settle()
 
     assert said(cluster.plan(), "GPUsAvailable")[:2] == ("False", "NoNode")
+
+
+def test_minimums_of_accelerators_are_wanted_too() -> None:
+    cluster = Cluster(service(L4 | {"minReplicas": 3}), {"l4": 1})
+    cluster.settle()
+    made = cluster.plan()
+
+    assert said(made, "Ready")[:2] == ("False", "NoGPUNode")
+    assert said(made, "Progressing")[2] == "1 of 3 replicas are ready"
+    cluster.free_gpus["l4"] = 3
+    cluster.settle()
+    assert said(cluster.plan(), "Ready")[2] == "all 3 replicas are ready"
+
+
+def test_a_service_whose_stand_ins_are_ready_is_ready_and_says_what_is_short() -> None:
+    cluster = Cluster(service(L4, H100, **external(2)), {"l4": 1, "h100": 1})
+    cluster.settle()
+    assert said(cluster.plan(), "Ready")[0] == "False"
+    cluster.wait(181)
+    cluster.settle()
+    made = cluster.plan()
+
+    assert said(made, "Ready")[:2] == ("True", "AllReady")
+    assert said(made, "GPUsAvailable")[:2] == ("False", "NoGPUNode")
+
+
+def test_a_changed_spec_is_not_ready_before_anybody_has_begun_it() -> None:
+    cluster = Cluster(service(L4, **external(1)), {"l4": 2})
+    cluster.settle()
+    cluster.change(engine={"maxNumSeqs": 8})
+    made = cluster.plan()  # the Deployment is still as it was
+
+    assert made.status.observed_generation == 2
+    assert said(made, "Ready")[:2] == ("False", "RollingOut")
+    cluster.settle()
+    assert said(cluster.plan(), "Ready")[0] == "True"
+
+
+def test_more_replicas_are_no_rollout_while_their_deployment_is_not_counted_yet() -> None:
+    cluster = Cluster(service(L4, **external(1)), {"l4": 2})
+    cluster.settle()
+    before = cluster.deployments["l4"]
+    cluster.change(replicas=2)
+    cluster.apply()
+    uncounted = replace(before, replicas=2, is_observed=False)
+    made = plan(replace(cluster.observe(), deployments={"l4": uncounted}), SETTINGS, NOW)
+
+    assert said(made, "Progressing")[:2] == ("True", "WaitingForReplicas")
+
+
+def test_a_service_that_wants_nothing_says_what_starts_it_and_rolls_nothing_out() -> None:
+    cluster = Cluster(service(L4, replicas=0, scaling={"minReplicas": 0}), {"l4": 2})
+    for _ in range(3):
+        events = cluster.apply().events
+        assert "RollingOut" not in {one.reason for one in events}
+    made = cluster.plan()
+
+    assert said(made, "Ready")[:2] == ("True", "ScaledToZero")
+    assert "set scaling.minReplicas to 1" in said(made, "Ready")[2]
+    outside = Cluster(service(L4, **external(0)), {}).plan()
+    assert "kubectl scale" in said(outside, "Ready")[2]
+
+
+def test_without_a_gateway_nobody_is_answered_and_it_is_said() -> None:
+    cluster = Cluster(service(L4, **external(1)), {"l4": 1})
+    cluster.settle()
+    none = plan(cluster.observe(), replace(SETTINGS, gateway=None), NOW)
+    away = plan(replace(cluster.observe(), gateway_addresses=()), SETTINGS, NOW)
+    blind = plan(replace(cluster.observe(), gateway_addresses=(), nodes=None), SETTINGS, NOW)
+
+    assert said(none, "Ready")[:2] == ("False", "NoGateway")
+    assert "--gateway-namespace" in said(none, "Degraded")[2]
+    assert "no pod of the gateway is ready in the namespace quire-system" in said(away, "Ready")[2]
+    assert "--namespaces" in said(blind, "Ready")[2]
+    assert "--namespaces" not in said(away, "Ready")[2]
+    local = plan(cluster.observe(), replace(SETTINGS, gateway=None, is_local=True), NOW)
+    assert said(local, "Ready")[0] == "True"
+
+
+def test_a_trouble_hides_no_other() -> None:
+    refusal = Refusal(what="ConfigMap chat-routing", words="too long")
+    bad = ApiKeys(problems=("a has a key that is too short",))
+    made = planned(
+        failing({"reason": "ErrImagePull", "message": "not found"}),
+        refusals=(refusal,),
+        secrets=SecretsSeen(keys=bad),
+    )
+    status, reason, message = said(made, "Degraded")
+
+    assert (status, reason) == ("True", "ApplyRefused")
+    assert "gateways keep the keys and names that they were told of before" in message
+    assert "ApiKeysInvalid: " in message
+    assert "ImagePullFailed: " in message
+
+
+def test_an_alias_of_another_service_is_left_to_it() -> None:
+    wanted = service(
+        L4,
+        model={"source": "hf://a/b", "name": "m", "aliases": ["n", "o"]},
+        ingress={"host": "m.example.com"},
+        access={"public": True},
+    )
+    made = planned(service=wanted, alias_owners={"n": "models/older"})
+
+    assert said(made, "Degraded")[:2] == ("True", "NameTaken")
+    assert "models/older" in said(made, "Degraded")[2]
+    document = next(one for one in made.objects if one["metadata"]["name"] == "chat-routing")
+    assert json.loads(document["data"]["routing.json"])["model_names"] == ["m", "o"]
+    assert any(one["kind"] == "Ingress" for one in made.objects)
+
+
+def test_engines_that_do_not_answer_are_named_with_their_address() -> None:
+    cluster = Cluster(service(L4, **external(1)), {"l4": 1})
+    cluster.settle()
+    (pod,) = cluster.pods
+    cluster.pods = [replace(pod, address="10.0.0.9")]
+    unheard = {pod.name: "no answer in time"}
+    made = plan(replace(cluster.observe(), unheard=unheard), SETTINGS, NOW)
+
+    assert said(made, "MetricsFresh")[:2] == ("False", "NotAnswering")
+    assert f"{pod.name} at 10.0.0.9:8000: no answer in time" in said(made, "MetricsFresh")[2]
+
+
+def test_a_simulation_of_an_unknown_gpu_is_said_with_those_that_there_are() -> None:
+    simulate = {"gpu": "l5", "modelShape": "llama3-8b"}
+    made = planned(service=service({"name": "simulated", "simulate": simulate}, **external(1)))
+
+    assert said(made, "Degraded")[:2] == ("True", "UnknownSimulation")
+    assert "unknown GPU 'l5': choose one of t4, l4" in said(made, "Degraded")[2]
 
 
 def test_nobody_is_told_that_a_service_scales_while_nothing_scales_it() -> None:
@@ -221,7 +357,7 @@ def test_a_bad_revision_is_said_with_what_serves_on() -> None:
 
     assert cluster.num_ready() == 2
     assert said(made, "Ready")[:2] == ("False", "ImagePullFailed")
-    assert said(made, "Degraded")[2].endswith("not found; 2 of the old revision serve on")
+    assert said(made, "Degraded")[2].endswith("not found; 2 replicas of the old revision serve on")
     assert said(made, "Available")[0] == "True"
 
 
@@ -263,7 +399,7 @@ def test_figures_are_rounded_so_that_they_are_rarely_written() -> None:
     assert made[0].status.accelerators[0].blocks_held_percent == 10
     assert made[0].status.resolved_revision == "abc"
     assert said(made[0], "MetricsFresh")[0] == "True"
-    assert said(cluster.plan(), "MetricsFresh")[:2] == ("False", "Stale")
+    assert said(cluster.plan(), "MetricsFresh")[:2] == ("Unknown", "NotAskedYet")
 
 
 def test_how_far_a_model_has_come_is_a_figure_and_what_it_is_at_a_transition() -> None:

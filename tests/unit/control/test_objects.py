@@ -12,11 +12,10 @@ from quire_operator.planner.api_keys import read_keys
 from quire_operator.planner.documents import routing_map
 from quire_operator.planner.observed import Observed, SecretsSeen
 from quire_operator.planner.plan import plan
-from quire_operator.planner.settings import GatewayPlace, PlannerSettings
+from quire_operator.planner.settings import PlannerSettings
 from tests.unit.control.builders import L4, NOW, SETTINGS, external, service
 
-GATEWAY = GatewayPlace(namespace="quire-system", selector=(("app", "quire-gateway"),), port=8080)
-WITH_GATEWAY = replace(SETTINGS, gateway=GATEWAY, token_epoch=3)
+WITH_GATEWAY = replace(SETTINGS, token_epoch=3)
 SECRET = b"s" * 32
 
 
@@ -53,7 +52,7 @@ def test_the_way_in_leads_to_the_gateways_pods_in_their_namespace() -> None:
 
 
 def test_without_a_gateway_it_leads_to_the_engines() -> None:
-    made = objects(SETTINGS)
+    made = objects(replace(SETTINGS, gateway=None))
 
     assert made["Service", "chat"]["spec"]["selector"]["serving.quire.dev/role"] == "engine"
     assert not any(kind == "EndpointSlice" for kind, _ in made)

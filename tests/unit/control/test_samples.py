@@ -25,7 +25,7 @@ def documents(file: Path, kind: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_has_a_plan_without_anything_wrong(file: Path) -> None:
     (body,) = documents(file, "InferenceService")
-    observed = Observed(service=read(body), root_secret=b"s" * 32)
+    observed = Observed(service=read(body), root_secret=b"s" * 32, gateway_addresses=("10.0.0.1",))
     made = plan(observed, SETTINGS, datetime(2026, 1, 1, tzinfo=UTC))
     conditions = {one.type: one for one in made.status.conditions}
 

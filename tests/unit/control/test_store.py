@@ -71,8 +71,26 @@ def test_heartbeats_of_nodes_are_no_change() -> None:
 
 
 def test_a_mark_changes_with_what_an_object_should_be() -> None:
-    deployment = {"metadata": {"name": "d", "generation": 3, "resourceVersion": "9"}}
-    config = {"metadata": {"name": "c", "resourceVersion": "9"}}
+    metadata = {"name": "d", "generation": 3, "resourceVersion": "9", "labels": {"a": "b"}}
+    mark = mark_of({"metadata": metadata})
 
-    assert mark_of(deployment) == "3"
-    assert mark_of(config) == "9"
+    unchanged: list[dict[str, Any]] = [
+        {"resourceVersion": "10"},
+        {"annotations": {"deployment.kubernetes.io/revision": "2"}},
+        {"ownerReferences": []},
+    ]
+    for same in unchanged:
+        assert mark_of({"metadata": metadata | same}) == mark
+    changed: list[dict[str, Any]] = [
+        {"generation": 4},
+        {"labels": {"a": "c"}},
+        {"labels": None},
+        {"annotations": {"serving.quire.dev/pod-inputs": "x"}},
+        {"ownerReferences": [{"uid": "u"}]},
+    ]
+    for other in changed:
+        assert mark_of({"metadata": metadata | other}) != mark
+    without = {"name": "c", "resourceVersion": "9"}
+    assert mark_of({"metadata": without}) != mark_of(
+        {"metadata": without | {"resourceVersion": "1"}}
+    )

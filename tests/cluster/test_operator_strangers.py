@@ -1,0 +1,197 @@
+"""What others made stays theirs, whatever its name and labels; what they spoil is put right."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from tests.api.servers import wait_until
+from tests.cluster.operators import RunningOperator, install, uninstall
+from tests.cluster.services import Body
+from tests.cluster.test_operator import get, make, wait_for_status
+from tests.cluster.test_operator_keys import degraded, wait_for_reason
+
+GATEWAYS = "gateways"
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(api_cluster: Cluster) -> Iterator[Path]:
+    path = install(api_cluster)
+    api_cluster.api.call("create", "namespace", GATEWAYS)
+    yield path
+    api_cluster.api.call("delete", "namespace", GATEWAYS, "--wait=false")
+    uninstall(api_cluster)
+
+
+@pytest.fixture(scope="module")
+def operator(
+    kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningOperator]:
+    log = tmp_path_factory.mktemp("strangers") / "operator.log"
+    flags = ("--lease-seconds=3", "--secrets-seconds=1", "--poll-seconds=1")
+    with RunningOperator(kubeconfig, log, f"--gateway-namespace={GATEWAYS}", *flags) as one:
+        yield one
+
+
+@pytest.fixture
+def namespace(api_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own."""
+    name = request.node.name.replace("_", "-")[:40].strip("-")
+    api_cluster.api.call("create", "namespace", name)
+    yield name
+    api_cluster.api.call("delete", "namespace", name, "--wait=false")
+
+
+def theirs(kind: str, name: str, namespace: str, **content: Any) -> Body:
+    """An object that a person made."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **content}
+
+
+def test_what_others_made_is_not_written_over_and_outlives_the_service(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    shop = theirs("Service", "chat", namespace, spec={"ports": [{"port": 8080}]})
+    config = theirs("ConfigMap", "chat-live", namespace, data={"config.json": "mine"})
+    secret = theirs("Secret", "chat-internal", namespace, stringData={"tokens": "mine"})
+    api_cluster.api.apply(shop, config, secret)
+    make(api_cluster, namespace)
+    words = wait_for_reason(api_cluster, namespace, "NameInUse")
+
+    for what in ("Service chat:", "ConfigMap chat-live:", "Secret chat-internal:"):
+        assert what in words
+    assert "another name" in words
+    assert get(api_cluster, "deployment", namespace, "chat-l4") is not None  # all else is made
+    here = f"--namespace={namespace}"
+    api_cluster.api.call("delete", "qis/chat", here, "--timeout=60s")
+    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-l4") is None, seconds=90)
+    ports = [one["port"] for one in get(api_cluster, "service", namespace, "chat")["spec"]["ports"]]
+    assert ports == [8080]
+    data = get(api_cluster, "configmap", namespace, "chat-live")["data"]
+    assert data == {"config.json": "mine"}
+    text = api_cluster.api.call("get", "secret/chat-internal", here, "-o", "json")
+    assert "ownerReferences" not in json.loads(text)["metadata"]
+
+
+def test_two_services_that_need_one_name_do_not_fight_over_it(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    make(api_cluster, namespace, "chat-engines")
+    wait_for_status(api_cluster, namespace, "chat-engines")
+    wait_until(
+        lambda: get(api_cluster, "service", namespace, "chat-engines") is not None, seconds=60
+    )
+    make(api_cluster, namespace, "chat")
+    words = wait_for_reason(api_cluster, namespace, "NameInUse")
+
+    assert "Service chat-engines: there is one already, of InferenceService chat-engines" in words
+    service = get(api_cluster, "service", namespace, "chat-engines")
+    (owner,) = service["metadata"]["ownerReferences"]
+    assert owner["name"] == "chat-engines"
+    # once the name is free, it is taken
+    api_cluster.api.call("delete", "qis/chat-engines", f"-n={namespace}", "--timeout=60s")
+    wait_until(lambda: degraded(api_cluster, namespace)[0] != "NameInUse", seconds=120)
+
+
+def test_a_gateways_label_elsewhere_makes_no_gateway(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    for place, address in ((namespace, "10.9.9.9"), (GATEWAYS, "10.8.8.8")):
+        _make_gateway(api_cluster, place, address)
+    make(api_cluster, namespace)
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/chat-gateway-ipv4"
+
+    def addresses() -> list[str]:
+        endpoints = (api_cluster.api.get(path) or {}).get("endpoints") or ()
+        return [address for one in endpoints for address in one["addresses"]]
+
+    wait_until(lambda: addresses() == ["10.8.8.8"], seconds=60)
+    assert degraded(api_cluster, namespace)[0] != "NoGateway"
+    api_cluster.api.call("delete", "pod/gateway", f"-n={GATEWAYS}", "--grace-period=0", "--force")
+    wait_until(lambda: addresses() == [], seconds=60)
+    assert GATEWAYS in wait_for_reason(api_cluster, namespace, "NoGateway")
+
+
+def _make_gateway(cluster: Cluster, namespace: str, address: str) -> None:
+    """A pod with the gateway's label, ready as far as its status says."""
+    labels = {"serving.quire.dev/role": "gateway"}
+    body = theirs("Pod", "gateway", namespace, spec={"containers": [{"name": "a", "image": "b"}]})
+    body["metadata"]["labels"] = labels
+    cluster.api.apply(body)
+    status = {
+        "phase": "Running",
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    patch = json.dumps({"status": status})
+    cluster.api.call(
+        "patch", "pod/gateway", f"-n={namespace}", "--subresource=status", f"-p={patch}"
+    )
+
+
+def test_hand_edits_that_no_generation_tells_of_are_put_right(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    make(api_cluster, namespace)
+    wait_for_status(api_cluster, namespace)
+    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-l4"), seconds=60)
+    before = get(api_cluster, "deployment", namespace, "chat-l4")
+    template = json.loads(before["metadata"]["annotations"]["serving.quire.dev/pod-template"])
+    template["spec"]["containers"][0]["image"] = "another:1"
+    here = f"--namespace={namespace}"
+    for spoilt in (json.dumps(template), '{"spec":{}}', "{"):
+        api_cluster.api.call(
+            "annotate",
+            "--overwrite",
+            "deployment/chat-l4",
+            here,
+            f"serving.quire.dev/pod-template={spoilt}",
+        )
+        wait_until(lambda: _kept(api_cluster, namespace) == _kept_in(before), seconds=60)
+    api_cluster.api.call(
+        "label", "--overwrite", "deployment/chat-l4", here, "app.kubernetes.io/name=x"
+    )
+    api_cluster.api.call("rollout", "pause", "deployment/chat-l4", here)
+
+    def is_right() -> bool:
+        body = get(api_cluster, "deployment", namespace, "chat-l4")
+        label = body["metadata"]["labels"]["app.kubernetes.io/name"]
+        return label == "quire-engine" and not body["spec"].get("paused")
+
+    wait_until(is_right, seconds=60)
+    after = get(api_cluster, "deployment", namespace, "chat-l4")
+    assert after["spec"]["template"] == before["spec"]["template"]
+
+
+def _kept(cluster: Cluster, namespace: str) -> str:
+    return _kept_in(get(cluster, "deployment", namespace, "chat-l4"))
+
+
+def _kept_in(deployment: Body) -> str:
+    text: str = deployment["metadata"]["annotations"]["serving.quire.dev/pod-template"]
+    return text
+
+
+def test_the_tokens_of_engines_are_put_right_while_engines_do_not_answer(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    make(api_cluster, namespace)
+    wait_for_status(api_cluster, namespace)
+    here = f"--namespace={namespace}"
+
+    def tokens() -> str:
+        answer = api_cluster.api.run("get", "secret/chat-internal", here, "-o", "json")
+        return str(json.loads(answer.stdout)["data"]["tokens"]) if answer.returncode == 0 else ""
+
+    wait_until(lambda: bool(tokens()), seconds=60)
+    before = tokens()
+    api_cluster.api.call("delete", "secret/chat-internal", here)
+    wait_until(lambda: tokens() == before, seconds=60)
+    api_cluster.api.call(
+        "patch", "secret/chat-internal", here, "--type=merge", '-p={"stringData":{"tokens":"x"}}'
+    )
+    wait_until(lambda: tokens() == before, seconds=60)
