@@ -1,0 +1,109 @@
+"""`quire simulate` and `quire plan` on the command line."""
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from quire_local.cli import main
+
+SMALL = ["--generate", "poisson", "--seconds", "40", "--requests-per-second", "2", "--gpu", "l4"]
+INT4 = [*SMALL, "--quantization", "int4"]
+
+
+def test_a_table_json_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["--json", f"{tmp_path / 'a.json'}", "--html", f"{tmp_path / 'a.html'}"]
+    assert main(["simulate", *INT4, "--scaler", "fixed,melange", "--fixed", "l4=2", *files]) == 0
+    told = capsys.readouterr()
+    assert re.search(r"^fixed +\d+\.\d\d ", told.out, re.MULTILINE)
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert [one["scaler"] for one in document["results"]] == ["fixed", "melange"]
+    assert document["settings"]["quantization"] == "int4"
+    assert document["lower_bound"]["dollars"] > 0
+    page = (tmp_path / "a.html").read_text()
+    assert "http" not in page
+    assert "<script" not in page
+    charts = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(charts) == 3 + 2 * 4
+    for chart in charts:
+        drawn = ET.fromstring(chart)
+        assert drawn.get("aria-label")
+
+
+def test_one_seed_is_one_file(tmp_path: Path) -> None:
+    texts = []
+    for name in ("a", "b"):
+        path = tmp_path / f"{name}.json"
+        arguments = ["simulate", *INT4, "--scaler", "quire", "--seed", "5"]
+        assert main([*arguments, "--json", f"{path}"]) == 0
+        texts.append(path.read_text().replace(f"{path}", ""))
+    assert texts[0] == texts[1]
+
+
+def test_a_recorded_trace_is_planned_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    rows = [
+        {"arrival_seconds": at * 0.5, "prompt_tokens": 500 + at, "output_tokens": 100}
+        for at in range(1200)
+    ]
+    rows.append({"arrival_seconds": 600.0, "prompt_tokens": 20_000, "output_tokens": 1})
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    result = tmp_path / "plan.json"
+    arguments = ["plan", "--trace", f"{path}", "--windows", "--json", f"{result}"]
+    assert main([*arguments, "--gpu", "l4,h100=1@6.50", "--quantization", "int4"]) == 0
+    told = capsys.readouterr()
+    assert "1 of 1201 requests are longer than 8192 tokens" in told.err
+    assert "for the mean of all traffic" in told.out
+    document = json.loads(result.read_text())
+    assert len(document["mix"]) == 2
+    assert document["singles"].keys() == {"l4", "h100"}
+    assert all(window["replicas"]["h100"] <= 1 for window in document["mix"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say what is asked: --trace FILE, or --generate"),
+        (["--trace", "no.csv"], "cannot read the trace no.csv"),
+        (["--trace", "no.csv", "--generate", "poisson"], "say what is asked"),
+        ([*SMALL, "--model", "gpt-9"], "unknown model shape 'gpt-9'"),
+        ([*SMALL, "--max-model-len", "9000"], "takes 8192 tokens, not 9000"),
+        (SMALL, "no GPU can serve llama3-8b as promised: l4: one request alone takes 61 ms"),
+        ([*INT4, "--event", "5:kill:h100"], "--event names h100, which does not serve here"),
+        ([*INT4, "--spot", "a100=1"], "--spot names a100"),
+        ([*INT4, "--json", "no/folder/a.json"], "there is no folder"),
+        ([*INT4, "--scaler", "fixed"], "needs --fixed"),
+        ([*INT4, "--seconds", "0.1"], "no traffic"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gpu", "l5"], "unknown GPU 'l5'"),
+        (["--gpu", "l4,l4=2"], "names a GPU twice"),
+        (["--gpu", "l4=0"], "no whole number of at least 1"),
+        (["--gpu", "l4@free"], "no number from"),
+        (["--event", "soon:kill:l4"], "write SECONDS:KIND:GPU"),
+        (["--event", "5:melt:l4"], "kinds are kill, reclaim"),
+        (["--scaler", "quire,best"], "there is no best"),
+        (["--slo-time-to-first-token", "soon"], "is not a time"),
+        (["--slo-time-to-first-token", "0s"], "no time above 0"),
+    ],
+)
+def test_wrong_flags_are_named(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["simulate", *arguments])
+    assert message in capsys.readouterr().err
