@@ -11,7 +11,9 @@ those that came in a second are shown, too, but are the load's limit where one c
 much load as the router takes. Latency is that of short answers at 200 a second, less what the
 engine alone takes in the same run. Lag is how much later than even a stream's chunks come.
 
-`--compiled` measures the gateway that `python -m hack.compile_gateway FOLDER` made, too.
+`--compiled` measures the gateway that `python -m hack.compile_gateway FOLDER` made, too; rows with
+"workers" are of two workers and the process that decides for them, on the same one core: what is
+sent between them is the difference.
 
 vllm-router runs with the policy that it has by default, cache_aware, which reads prompts as the
 gateway does, and with round_robin, which does not.
@@ -47,19 +49,29 @@ from quire_engine.server.listener import raise_open_files
 _TICKS = os.sysconf("SC_CLK_TCK")
 _RESULT = Path(__file__).parent / "results" / "gateway.json"
 _NUM_STOPPED = 20
-_COMPILED = "quire compiled"
+_COMPILED = " compiled"
+_WORKERS = ", 2 workers"
 _ONE_THREAD = {"TOKIO_WORKER_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 Figures = dict[str, Any]
 
 
+def family(pid: int) -> list[int]:
+    """A router's processes."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
+
+
 def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    ticks = 0
+    for one in family(pid):
+        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / _TICKS
 
 
 def memory_kb(pid: int) -> int:
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0])
+    texts = [Path(f"/proc/{one}/status").read_text() for one in family(pid)]
+    return sum(int(text.partition("VmRSS:")[2].split()[0]) for text in texts)
 
 
 async def measure_latency(port: int, options: argparse.Namespace) -> Figures:
@@ -110,7 +122,7 @@ async def start(
     """Start a router; returns its process and its port, or None if it answers nothing."""
     core = max(os.sched_getaffinity(0)) if options.has_cores else None
     port, env = free_port(), dict(_ONE_THREAD)
-    if name == _COMPILED:
+    if _COMPILED in name:
         env["PYTHONPATH"] = os.pathsep.join((str(options.compiled), *sys.path[1:]))
     words = command(engine, port, Path(stack.enter_context(tempfile.TemporaryDirectory())))
     router = stack.enter_context(program(*words, core=core, env=env))
@@ -130,9 +142,10 @@ def join(rounds: list[Figures]) -> Figures:
 
 
 async def run(options: argparse.Namespace) -> dict[str, Figures]:
-    routers: dict[str, Command] = {"quire": gateway}
-    if options.compiled:
-        routers[_COMPILED] = gateway
+    routers: dict[str, Command] = {}
+    for kind in ("quire", "quire" + _COMPILED) if options.compiled else ("quire",):
+        routers[kind] = gateway
+        routers[kind + _WORKERS] = partial(gateway, workers=2)
     if options.router:
         for policy in ("cache_aware", "round_robin"):
             routers[f"vllm-router {policy}"] = partial(vllm_router, options.router, policy)
@@ -204,7 +217,11 @@ def main() -> None:
     results = uvloop.run(run(options))
     report = {
         **compare(results["quire"], results),
-        "compiled": compare(results[_COMPILED], results) if options.compiled else None,
+        **{
+            name: compare(figures, results)
+            for name, figures in results.items()
+            if name.startswith(("quire ", "quire,"))
+        },
         **parts,
         "streams": options.streams,
         "rounds": options.rounds,

@@ -15,11 +15,11 @@ Command = Callable[[int, int, Path], tuple[str, ...]]
 """Of the engine's port, an own port and a folder for files."""
 
 
-def gateway(engine: int, port: int, folder: Path) -> tuple[str, ...]:
+def gateway(engine: int, port: int, folder: Path, *, workers: int = 1) -> tuple[str, ...]:
     path = folder / "routing.json"
     path.write_text(json.dumps(document(engine)))
     flags = ("--routing", str(path), "--port", str(port), "--management-port", str(port + 1))
-    return sys.executable, "-m", "quire_gateway", *flags
+    return sys.executable, "-m", "quire_gateway", *flags, "--workers", str(workers)
 
 
 def vllm_router(program: str, policy: str, engine: int, port: int, _: Path) -> tuple[str, ...]:

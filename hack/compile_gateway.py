@@ -25,10 +25,11 @@ _MODULES = (
     *("http/client_connection", "http/deadlines", "http/engine_connection", "http/framing"),
     *("http/headers", "http/pool", "http/request", "http/sse"),
     "routing/access",
-    *("workers/remote", "workers/bench", "workers/channel", "workers/services"),
-    *("serving/account", "serving/claim", "serving/directory", "serving/exchange"),
-    *("serving/gateway", "serving/link", "serving/record", "serving/relay"),
-    *("serving/service", "serving/tallies", "serving/trace_context"),
+    *("serving/account", "serving/arrivals", "serving/claim", "serving/directory"),
+    *("serving/exchange", "serving/gateway", "serving/inquiry", "serving/link"),
+    *("serving/random_ids", "serving/record", "serving/relay", "serving/service"),
+    *("serving/tallies", "serving/trace_context"),
+    *("workers/bench", "workers/channel", "workers/remote", "workers/services"),
 )
 """Without those that define msgspec's structures, which need to be classes of Python."""
 

@@ -144,7 +144,7 @@ async def test_a_decider_that_hangs_for_good_is_replaced(
 ) -> None:
     with FakeEngines() as fakes:
         engine = fakes.add(answer_ok)
-        flags = (*TWO_WORKERS, "--silence-seconds", "5")
+        flags = (*TWO_WORKERS, "--silence-seconds", "3")
         with RunningGateway(tmp_path / "r", [service([engine])], *flags) as one:
             await until(one, lambda: one.num_eligible() == 1)
             (decider,) = one.children("decider")
@@ -184,7 +184,7 @@ async def test_a_killed_worker_costs_its_own_connections_and_nothing_else(
 async def test_a_worker_that_hangs_is_replaced(http: httpx.AsyncClient, tmp_path: Path) -> None:
     with FakeEngines() as fakes:
         engine = fakes.add(answer_ok)
-        flags = (*TWO_WORKERS, "--silence-seconds", "5")
+        flags = (*TWO_WORKERS, "--silence-seconds", "3")
         with RunningGateway(tmp_path / "r", [service([engine])], *flags) as one:
             await until(one, lambda: one.num_eligible() == 1)
             stopped = one.children("worker")[0]

@@ -174,20 +174,20 @@ class ClientConnection(asyncio.Protocol):
         if self._has_head:
             return
         self._target += url
-        self._count_head(len(url))
+        self._num_head_bytes += len(url)
+        if self._num_head_bytes > MAX_HEAD_BYTES:
+            self._refuse_long_head()
+            raise _RefusedError
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep it."""
         if self._has_head:
             return
-        self._count_head(len(name) + len(value))
-        self._headers.append((name.lower(), value))
-
-    def _count_head(self, num_bytes: int) -> None:
-        self._num_head_bytes += num_bytes + _FIELD_BYTES
+        self._num_head_bytes += len(name) + len(value) + _FIELD_BYTES
         if self._num_head_bytes > MAX_HEAD_BYTES:
             self._refuse_long_head()
             raise _RefusedError
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Look whether the body is wanted."""

@@ -1,5 +1,6 @@
 """From a request to its answer.
 
+body        the fields of a request's body that are read
 inquiry     what a request asks for, read once
 service     one service: its engines, its queue, who gets which
 watch       the state of one engine, as it pushes it
@@ -14,7 +15,8 @@ record      what is known of a request when it ends, and its line in the log
 tracing     requests as spans, if that is wanted
 relay       an engine's answer on its way to the client
 keep_awake  comments on a stream that waits for its first engine
-arrivals    what was asked of a service, for whoever sizes its fleet
+arrivals    what was asked of a service, counted
+demand_report  these counts, as they are told to whoever sizes its fleet
 gateway     routes, and what all requests share
 management  health, metrics and the fleet, on a port of their own
 """

@@ -76,8 +76,7 @@ class Account:
             self._judge_promises(usage, first_byte_at, now)
 
     def _count_tokens(self, kind: str, amount: float) -> None:
-        label = self._service.document.label
-        self._metrics.key_tokens.labels(label, self._key.name, kind).inc(amount)
+        self._metrics.key_tokens.count((self._service.label, self._key.name, kind), amount)
 
     def _correct(self, num_more: float, now: float) -> None:
         self._service.access.correct(self._key, num_more, now)

@@ -160,6 +160,7 @@ class OwnClaim(Claim):
         self._judge(grant.endpoint, outcome)
         self._service.release(grant)
         if outcome.is_over:
+            self._tell = tell_nobody  # it leads back here: a cycle for the garbage collector
             self._account.close(outcome, first_byte_at, self._court.clock())
             return None
         try:
@@ -215,7 +216,7 @@ class OwnClaim(Claim):
         link = court.fleet.links.get(grant.endpoint)
         if link is None:
             self._service.release(grant)
-            court.metrics.retries.labels(self._service.document.label, "gone").inc()
+            court.metrics.retries.labels(self._service.label, "gone").inc()
             return None
         self._grant = grant
         return Way(link, court.gateway, grant.counter, grant.holds_room)
@@ -228,7 +229,7 @@ class OwnClaim(Claim):
         if outcome.kind == "done":
             endpoint.succeed()
             return
-        metrics, service = self._court.metrics, self._service.document.label
+        metrics, service = self._court.metrics, self._service.label
         if outcome.kind == "refused":
             state = endpoint.state
             demand = self._ticket.demand
@@ -241,6 +242,10 @@ class OwnClaim(Claim):
             metrics.failures.labels(service, outcome.reason).inc()
         if outcome.kind == "failed":
             metrics.retries.labels(service, outcome.reason).inc()
+
+
+def tell_nobody(answer: Way | Exception) -> None:
+    """Nobody waits any more."""
 
 
 def _predict(service: Service, wish: Wish) -> Demand:

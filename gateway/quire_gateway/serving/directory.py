@@ -14,6 +14,8 @@ class Served:
     """A service, as those see it who answer its clients."""
 
     document: RoutingDocument
+    label: str
+    """Its name in metrics and logs."""
     access: Access
 
     def has_eligible(self) -> bool:

@@ -9,23 +9,22 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Generic
 
-from quire_gateway.choosing.text_chunks import write_names
+from quire_gateway.choosing.text_chunks import name_chunks, write_names
 from quire_gateway.errors import ApiError
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.engine_connection import EngineConnection
 from quire_gateway.http.headers import to_engine, write_fields
 from quire_gateway.http.request import Request
-from quire_gateway.routing.document import ApiKey
-from quire_gateway.serving.claim import Claim, TellWay
-from quire_gateway.serving.directory import Served, ServedT
+from quire_gateway.routing.document import ApiKey, RoutingDocument
+from quire_gateway.serving.claim import Claim
+from quire_gateway.serving.directory import Served
 from quire_gateway.serving.inquiry import Inquiry, is_retry
 from quire_gateway.serving.keep_awake import KeepAwake
 from quire_gateway.serving.link import Way
 from quire_gateway.serving.record import Record
 from quire_gateway.serving.relay import Outcome, Relay
-from quire_gateway.serving.wish import Wish, make_wish
+from quire_gateway.serving.wish import Wish
 
 _HEAD = (
     b"POST %b HTTP/1.1\r\n%b%bcontent-length: %d\r\nx-request-id: %b\r\nx-quire-priority: %b\r\n"
@@ -34,13 +33,13 @@ _HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings(Generic[ServedT]):
+class Surroundings:
     """What all requests share.
 
     Parameters
     ----------
     claim
-        Makes a request's claim.
+        Makes a request's claim, of its service, key, wish, and who is told of a way.
     clock
         Seconds of the event loop.
     end
@@ -48,7 +47,7 @@ class Surroundings(Generic[ServedT]):
     """
 
     loop: asyncio.AbstractEventLoop
-    claim: Callable[[ServedT, ApiKey, Wish, TellWay], Claim]
+    claim: Callable[..., Claim]
     request_timeout_seconds: float
     clock: Callable[[], float]
     end: Callable[[ClientConnection, Record, ApiError | None], None]
@@ -79,15 +78,15 @@ class Exchange:
         client: ClientConnection,
         request: Request,
         inquiry: Inquiry,
-        service: ServedT,
+        service: Served,
         key: ApiKey,
         record: Record,
-        around: Surroundings[ServedT],
+        around: Surroundings,
     ) -> None:
         self._client = client
         self._request = request
         self._inquiry = inquiry
-        self._service: Served = service
+        self._service = service
         self._key = key
         self._record = record
         self._around = around
@@ -96,7 +95,7 @@ class Exchange:
         self._connection: EngineConnection | None = None
         self._relay: Relay | None = None
         self._awake: KeepAwake | None = None
-        self._wish = make_wish(
+        self._wish = _make_wish(
             inquiry, service.document, key, record.started_at, is_retry=is_retry(request)
         )
         self._claim = around.claim(service, key, self._wish, self._take)
@@ -261,7 +260,7 @@ class Exchange:
             headers.append((b"x-quire-salt", self._key.salt.encode()))
         return _HEAD % (
             self._inquiry.path.encode(),
-            write_fields(way.link.headers),
+            way.link.fields,
             write_fields(to_engine(self._request.headers)),
             len(self._request.body),
             self._record.request_id,
@@ -271,3 +270,29 @@ class Exchange:
             way.counter,
             write_fields(headers),
         )
+
+
+def _make_wish(
+    inquiry: Inquiry, document: RoutingDocument, key: ApiKey, arrived_at: float, *, is_retry: bool
+) -> Wish:
+    """Return what a request wants, with what its service and its key make of it."""
+    is_background = inquiry.is_background
+    if is_background is None:
+        is_background = document.default_priority == "background"
+    is_background = is_background or key.max_priority == "background"
+    seconds = inquiry.deadline_seconds
+    promised = document.thresholds.slo_time_to_first_token_seconds
+    if promised is not None and not is_background:
+        seconds = promised if seconds is None else min(seconds, promised)
+    return Wish(
+        arrived_at,
+        inquiry.num_prompt_tokens,
+        inquiry.max_tokens,
+        inquiry.num_sequences,
+        is_background,
+        None if seconds is None else arrived_at + seconds,
+        inquiry.deadline_seconds is not None,
+        inquiry.is_stream,
+        is_retry,
+        name_chunks(inquiry.prompt_parts, key.salt),
+    )

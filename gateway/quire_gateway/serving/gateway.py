@@ -122,8 +122,8 @@ class Gateway(Generic[ServedT]):
             raise _wrong_method(request)
         inquiry = read_inquiry(path, request)
         service, key = self._identify(inquiry.model, request)
-        record.service, record.key = service.document.label, key.name
-        self._metrics.key_requests.labels(record.service, record.key).inc()
+        record.service, record.key = service.label, key.name
+        self._metrics.key_requests.count((record.service, record.key))
         return Exchange(client, request, inquiry, service, key, record, self._around)
 
     def _identify(self, model: str, request: Request) -> tuple[ServedT, ApiKey]:
@@ -206,12 +206,12 @@ class Gateway(Generic[ServedT]):
         ended_at = self._loop.time()
         seconds = ended_at - record.started_at
         metrics = self._metrics
-        metrics.requests.labels(record.service, str(record.status)).inc()
+        metrics.requests.count((record.service, str(record.status)))
         if record.service:
-            metrics.seconds.labels(record.service).observe(seconds)
+            metrics.seconds.observe(record.service, seconds)
             if record.first_byte_at is not None:
                 first = record.first_byte_at - record.started_at
-                metrics.first_byte_seconds.labels(record.service).observe(first)
+                metrics.first_byte_seconds.observe(record.service, first)
         if self._logs_requests:
             log_request(record, ended_at)
         if self._tracing is not None:

@@ -12,6 +12,7 @@ import msgspec
 from quire_gateway.choosing.demand import BYTES_PER_TOKEN
 from quire_gateway.errors import ApiError
 from quire_gateway.http.request import Request
+from quire_gateway.serving.body import NULL, body_decoder
 from quire_gateway.serving.random_ids import random_id
 
 GENERATING_PATHS = frozenset(
@@ -22,26 +23,6 @@ DEFAULT_MAX_TOKENS = 4096
 """Of requests that name no limit: the engine's own is the rest of the model's length."""
 _MAX_NUMBER = 2**53
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-_NULL = msgspec.Raw(b"null")
-
-
-class _Body(msgspec.Struct):
-    model: object = None
-    messages: msgspec.Raw = _NULL
-    tools: msgspec.Raw = _NULL
-    prompt: msgspec.Raw = _NULL
-    input: msgspec.Raw = _NULL
-    instructions: msgspec.Raw = _NULL
-    stream: object = None
-    max_tokens: object = None
-    max_completion_tokens: object = None
-    max_output_tokens: object = None
-    n: object = None
-    best_of: object = None
-    priority: object = None
-
-
-_decoder = msgspec.json.Decoder(_Body)
 
 
 @dataclass(slots=True)
@@ -72,7 +53,7 @@ def read_inquiry(path: str, request: Request) -> Inquiry:
         400: the body is not JSON, has no model, or a header of ours is malformed.
     """
     try:
-        body = _decoder.decode(request.body)
+        body = body_decoder.decode(request.body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         message = f"The body is not a JSON object: {error}."
         raise ApiError(400, message, reason="invalid_json") from None
@@ -82,7 +63,7 @@ def read_inquiry(path: str, request: Request) -> Inquiry:
             400, "model: must be the name of a model.", reason="invalid_model", param="model"
         )
     written = (body.instructions, body.tools, body.messages, body.prompt, body.input)
-    parts = [bytes(part) for part in written if part is not _NULL and part != _NULL]
+    parts = [bytes(part) for part in written if part is not NULL and part != NULL]
     limits = (body.max_completion_tokens, body.max_tokens, body.max_output_tokens)
     generates = path in GENERATING_PATHS and path != "/v1/embeddings"
     return Inquiry(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from quire_engine.protocol.internal_token import internal_token
-from quire_gateway.http.headers import Headers
+from quire_gateway.http.headers import Headers, write_fields
 from quire_gateway.http.pool import ConnectionPool
 from quire_gateway.routing.document import RoutingDocument
 from quire_gateway.serving.relay import Relay
@@ -23,6 +23,8 @@ class Link:
         self.address = address
         self.pool = ConnectionPool(host.strip("[]"), int(port))
         self.headers = headers
+        self.fields = write_fields(headers)
+        """As they are written."""
         self.relays: set[Relay] = set()
         """Answers that are on their way."""
 

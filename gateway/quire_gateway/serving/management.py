@@ -16,7 +16,7 @@ from quire_gateway.errors import ApiError
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.port import SharedBounds
 from quire_gateway.http.request import Request
-from quire_gateway.serving.arrivals import DemandReport
+from quire_gateway.serving.demand_report import DemandReport
 from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.gateway import JSON, answer_probe
 from quire_gateway.serving.metrics import GatewayMetrics, family

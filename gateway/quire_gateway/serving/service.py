@@ -91,7 +91,7 @@ class Service(Served):
         stale_seconds: float,
         call_soon: Callable[..., object] | None = None,
     ) -> None:
-        self.document = document
+        self.document, self.label = document, document.label
         self.access = Access(document, lambda seconds: jitter(seconds, chance))
         self.endpoints: list[Endpoint] = []
         self.index = PrefixIndex()
@@ -126,7 +126,7 @@ class Service(Served):
 
     def update(self, document: RoutingDocument) -> None:
         """Use another document of the same service."""
-        self.document = document
+        self.document, self.label = document, document.label
         self.access.update(document, self._clock())
         self.queue.max_waiting = document.thresholds.max_waiting_requests
         self._shares.plan({one.name: one.traffic_share for one in document.accelerators})

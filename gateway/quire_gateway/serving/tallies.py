@@ -47,6 +47,13 @@ class Tally(Collector):
             count = self._counts[values] = Count()
         return count
 
+    def count(self, labels: tuple[str, ...], amount: float = 1.0) -> None:
+        """Count; what `labels` and `inc` do, in one call."""
+        found = self._counts.get(labels)
+        if found is None:
+            found = self.labels(*labels)
+        found.value += amount
+
     def values(self) -> list[tuple[tuple[str, ...], float]]:
         """Return all counts, by their labels' values."""
         return [(labels, count.value) for labels, count in self._counts.items()]
@@ -103,6 +110,14 @@ class Distribution(Collector):
         if found is None:
             found = self._observations[value] = Observations(self._bounds)
         return found
+
+    def observe(self, label: str, value: float) -> None:
+        """Count a value; what `labels` and `observe` do, in one call."""
+        found = self._observations.get(label)
+        if found is None:
+            found = self.labels(label)
+        found.counts[bisect_left(found.bounds, value)] += 1
+        found.total += value
 
     def values(self) -> list[tuple[tuple[str, ...], list[int], float]]:
         """Return all that was observed, by the label's value."""

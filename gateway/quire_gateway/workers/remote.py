@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from quire_gateway.errors import ApiError
 from quire_gateway.routing.document import ApiKey
-from quire_gateway.serving.claim import Claim, TellWay, Tries
+from quire_gateway.serving.claim import Claim, TellWay, Tries, tell_nobody
 from quire_gateway.serving.link import Link, Way
 from quire_gateway.serving.metrics import GatewayMetrics
 from quire_gateway.serving.relay import Outcome
@@ -209,6 +209,7 @@ class RemoteClaim(Claim):
         self._court.send(frames.Settled(self._number, report))
         if outcome.is_over:
             self._forget()
+            self._tell = tell_nobody  # it leads back here: a cycle for the garbage collector
             return None
         try:
             self._court.check_open()
@@ -300,7 +301,7 @@ class RemoteClaim(Claim):
         if outcome.is_over:
             self._report_alone(outcome, first_byte_at)
             return None
-        metrics, label = self._court.metrics, self.service.document.label
+        metrics, label = self._court.metrics, self.service.label
         metrics.retries.labels(label, outcome.reason).inc()
         if outcome.kind == "failed" and not outcome.is_nobodys_fault:
             self._failed.add(address)

@@ -27,7 +27,7 @@ class WorkerService(Served):
     """
 
     def __init__(self, document: RoutingDocument, access: Access) -> None:
-        self.document = document
+        self.document, self.label = document, document.label
         self.access = access
         self.links: dict[str, Link] = {}
         self.num_sent: Counter[str] = Counter()
