@@ -109,7 +109,7 @@ class _Frame:
             anchor = ("start", "middle", "middle", "middle", "end")[step]
             parts.append(
                 f'<text x="{self.x(seconds)}" y="{HEIGHT - 5}" text-anchor="{anchor}">'
-                f"{_time(seconds)}</text>"
+                f"{_time(seconds, self._last)}</text>"
             )
         return "".join(parts)
 
@@ -167,8 +167,8 @@ def _round_up(value: float) -> float:
     )
 
 
-def _time(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if seconds < 600:
+def _time(seconds: float, last: float) -> str:
+    """A time in the unit that suits the whole axis."""
+    if last < 600:
         return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 180 else f"{minutes / 60:.1f} h"
+    return f"{seconds / 60:.0f} min" if last < 3 * 3600 else f"{seconds / 3600:.1f} h"

@@ -55,11 +55,13 @@ class SimulatedEngine:
         seed: int,
         take: Take,
         changed: Callable[[bool], None],
+        takes_leaps: bool = True,
     ) -> None:
         self.config = config
         self._agenda = agenda
         self._take = take
         self._changed = changed
+        self._takes_leaps = takes_leaps
         self._clock = VirtualClock(agenda.now)
         self._executor = ScriptedExecutor(
             config, clock=self._clock, output_lengths=lengths, target=target
@@ -138,7 +140,7 @@ class SimulatedEngine:
     def _begin(self) -> None:
         self._clock.sleep_until(self._agenda.now)
         scheduler = self.core.scheduler
-        limit = scheduler.max_identical_steps()
+        limit = scheduler.max_identical_steps() if self._takes_leaps else 1
         if limit > 1:
             positions = {r.row: r.num_computed_tokens for r in scheduler.running}
             until = self._agenda.now + LEAP_SECONDS

@@ -44,6 +44,7 @@ polyline { fill: none; stroke-width: 1.5; stroke-linejoin: round; }
   margin-right: 5px; }
 details { margin-top: 14px; } table { border-collapse: collapse; font-size: 13px; }
 td, th { text-align: left; padding: 2px 12px 2px 0; vertical-align: top; }
+td:first-child { white-space: nowrap; }
 """
 
 

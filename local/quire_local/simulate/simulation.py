@@ -87,6 +87,8 @@ class Simulation:
         self.scenario = scenario
         self.scaler = scaler
         self.agenda = Agenda()
+        self.takes_leaps = True
+        """Whether engines take many decode steps as one; without it, the same comes slower."""
         self._progress = progress
         self._num_ended = 0
         self._num_engines = 0
@@ -155,6 +157,7 @@ class Simulation:
             seed=self._seed(f"engine {self._num_engines}"),
             take=self._take,
             changed=changed,
+            takes_leaps=self.takes_leaps,
         )
 
     def _seed(self, what: str) -> int:

@@ -44,11 +44,10 @@ def replay(
         seed=1,
         take=take,
         changed=lambda _: None,
+        takes_leaps=leaps,
     )
     scheduler = engine.core.scheduler
     scheduler.pace.observe_step = lambda *_: None  # type: ignore[method-assign]  # learnt later in leaps
-    if not leaps:
-        scheduler.max_identical_steps = lambda: 1  # type: ignore[method-assign]
 
     def come(job: Job) -> None:
         engine.add(job, holds_room=True, deadline_seconds=None, gateway="g", count=job.number)
