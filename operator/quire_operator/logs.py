@@ -5,7 +5,7 @@ each change of the leader; and for what goes wrong. None for a look that found e
 
 While the API server is away, every watch and every service has something to say of it, every few
 seconds: of warnings from the same line of code only the first few come at once, then one a while,
-which says how many it stands for.
+which says how many it stands for. Those of services are counted apart: a noisy one hides no other.
 """
 
 import json
@@ -19,6 +19,13 @@ from typing import Any
 
 _AT_ONCE = 5
 _REST_SECONDS = 60.0
+_AT_ONCE_OF_A_SERVICE = 1
+_REST_SECONDS_OF_A_SERVICE = 600.0
+_MOST_PLACES = 5000
+"""Lines of code and services that are counted; all are forgotten beyond."""
+
+_Where = tuple[str, int, str]
+"""File, line, and service if it is about one."""
 
 
 def configure(log_format: str) -> None:
@@ -58,16 +65,22 @@ class Sparing(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._places: dict[tuple[str, int], _Place] = {}
+        self._places: dict[_Where, _Place] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is shown; one that stands for others gets their number."""
         if record.levelno < logging.WARNING:
             return True
         now = self._clock()
-        place = self._places.setdefault((record.pathname, record.lineno), _Place())
-        has_rested = now - place.shown_at >= _REST_SECONDS
-        if not has_rested and place.num_shown >= _AT_ONCE:
+        service = _service_of(record)
+        at_once = _AT_ONCE_OF_A_SERVICE if service else _AT_ONCE
+        rest_seconds = _REST_SECONDS_OF_A_SERVICE if service else _REST_SECONDS
+        if len(self._places) >= _MOST_PLACES:
+            self._places.clear()
+        where = (record.pathname, record.lineno, service)
+        place = self._places.setdefault(where, _Place())
+        has_rested = now - place.shown_at >= rest_seconds
+        if not has_rested and place.num_shown >= at_once:
             place.num_hidden += 1
             return False
         if place.num_hidden:
@@ -77,6 +90,11 @@ class Sparing(logging.Filter):
         place.num_shown = 1 if is_quiet_again else place.num_shown + 1
         place.num_hidden, place.shown_at = 0, now
         return True
+
+
+def _service_of(record: logging.LogRecord) -> str:
+    fields = getattr(record, "fields", {})
+    return f"{fields['namespace']}/{fields['service']}" if "service" in fields else ""
 
 
 class _JsonLines(logging.Formatter):

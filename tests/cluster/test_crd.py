@@ -35,9 +35,17 @@ FULL: Body = {
             "name": "h100",
             "products": ["NVIDIA-H100-80GB-HBM3"],
             "pod": {
-                "tolerations": [{"key": "spot", "operator": "Exists"}],
-                "resources": {"requests": {"cpu": 4, "memory": "16Gi"}},
-                "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+                "tolerations": [{"key": "spot", "operator": "Exists"}, {"key": "a", "value": "b"}],
+                "nodeSelector": {"example.com/pool": "gpus", "empty": ""},
+                "resources": {
+                    "requests": {"cpu": 4, "memory": "16Gi"},
+                    "limits": {"cpu": "4000m", "memory": "17Gi"},
+                },
+                "env": [
+                    {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                    {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
+                    {"name": "C", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+                ],
             },
         },
     ],
@@ -97,7 +105,33 @@ REFUSED: list[tuple[str, Body, str]] = [
         {"accelerators": [L4 | {"pod": {"env": [{"name": "A", "value": "", "valueFrom": {}}]}}]},
         "give value or valueFrom, not both",
     ),
+    *(
+        ("pod", {"accelerators": [L4 | {"pod": overrides}]}, words)
+        for overrides, words in (
+            ({"env": [{"name": "HOME", "value": "/"}]}, "are set by the operator: leave them out"),
+            ({"env": [{"name": "A", "valueFrom": {}}]}, "give one of secretKeyRef"),
+            ({"env": [{"name": "A", "valueFrom": {"nonsense": {}}}]}, "nonsense"),
+            (
+                {"env": [{"name": f"A{index}", "value": "x" * 4096} for index in range(9)]},
+                "more than 32768 characters together",
+            ),
+            ({"annotations": {f"a{index}": "x" * 4096 for index in range(5)}}, "more than 16384"),
+            ({"tolerations": [{"operator": "Exists", "value": "x"}]}, "looks at no value"),
+            ({"tolerations": [{"value": "x"}]}, "key is needed with operator Equal"),
+            ({"tolerations": [{"key": "a", "tolerationSeconds": 5}]}, "for effect NoExecute alone"),
+            ({"nodeSelector": {"bad key!": "x"}}, "a key is no name of a label"),
+            ({"nodeSelector": {"pool": "x y"}}, "should match"),
+            ({"resources": {"requests": {"cpu": -5}}}, "greater than or equal to 0"),
+            (
+                {"resources": {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}},
+                "a request is more than its limit",
+            ),
+        )
+    ),
     ("model", {"model": {"source": "s3://bucket/model"}}, "should match"),
+    ("model", {"model": {"source": "pvc://../x"}}, "with the name of a PersistentVolumeClaim"),
+    ("model", {"model": {"source": "https://[::1/x"}}, "https://host:port/file"),
+    ("model", {"model": {"source": "https://h:99999/x"}}, "https://host:port/file"),
     ("model", {"model": {"source": "hf://acme/no\u00a0break"}}, "should match"),
     ("model", {"model": {"source": "hf://repository"}}, "hf://organisation/repository@revision"),
     ("model", {"model": {"source": "pvc://claim"}}, "a pvc:// source is pvc://claim/path"),

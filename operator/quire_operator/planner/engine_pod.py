@@ -7,6 +7,8 @@ kills an engine that still downloads.
 
 from typing import Any
 
+from msgspec import to_builtins
+
 from quire_operator.planner import names
 from quire_operator.planner.engine_flags import (
     CACHE_FOLDER,
@@ -143,7 +145,7 @@ def _resources(accelerator: Accelerator) -> Body:
 
 def _variable(variable: EnvironmentVariable) -> Body:
     if variable.value_from is not None:
-        return {"name": variable.name, "valueFrom": variable.value_from}
+        return {"name": variable.name, "valueFrom": to_builtins(variable.value_from)}
     return {"name": variable.name, "value": variable.value or ""}
 
 

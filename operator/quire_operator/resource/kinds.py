@@ -103,18 +103,27 @@ Product = Annotated[
 Image = Annotated[str, Meta(max_length=512, pattern=r"^[!-~]*$")]
 """A container image, or empty for the operator's own choice."""
 LabelKey = Annotated[str, Meta(min_length=1, max_length=317)]
-LabelValue = Annotated[str, Meta(max_length=63)]
-Labels = Annotated[dict[LabelKey, LabelValue], Meta(max_length=32)]
+LabelValue = Annotated[
+    str, Meta(max_length=63, pattern=r"^([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?)?$")
+]
+_KEYS = Rule(
+    "self.all(k, !format.qualifiedName().validate(k).hasValue())",
+    "a key is no name of a label, such as pool or example.com/pool",
+)
+Labels = Annotated[
+    dict[LabelKey, LabelValue], Meta(max_length=32, extra_json_schema=validations(_KEYS))
+]
 """Labels and their values."""
 Annotations = Annotated[dict[LabelKey, Annotated[str, Meta(max_length=4096)]], Meta(max_length=32)]
 """Annotations and their values."""
 Quantity = Annotated[
-    int | Annotated[str, Meta(max_length=32, pattern=_QUANTITY)],
+    Annotated[int, Meta(ge=0)] | Annotated[str, Meta(max_length=32, pattern=_QUANTITY)],
     Meta(
         extra_json_schema={
             "x-kubernetes-int-or-string": True,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "maxLength": 32,
+            "minimum": 0,
             "pattern": _QUANTITY,
         },
     ),

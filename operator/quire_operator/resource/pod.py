@@ -1,6 +1,6 @@
 """What an accelerator may change of its engine pods."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, field
 
@@ -13,9 +13,16 @@ from quire_operator.resource.kinds import (
     Name,
     ObjectName,
     Quantities,
+    Quantity,
     Seconds,
+    SecretKey,
 )
 from quire_operator.resource.rules import Rule, validations
+
+OWNED_VARIABLES = ("HF_REVISION_PIN", "HOME", "QUIRE_CACHE")
+"""Variables that the operator sets in every engine."""
+_MOST_CHARACTERS = 32_768
+"""Of all values: the template is kept in an annotation, and those have 256 KiB."""
 
 
 class SecretName(Part, frozen=True, kw_only=True):
@@ -27,6 +34,26 @@ class SecretName(Part, frozen=True, kw_only=True):
 
 class Toleration(Part, frozen=True, kw_only=True):
     """A taint that the pods may stand."""
+
+    rules = (
+        Rule(
+            "!has(self.operator) || self.operator != 'Exists' || !has(self.value)"
+            " || self.value == ''",
+            "operator Exists looks at no value: leave it out, or use Equal",
+            ".value",
+        ),
+        Rule(
+            "(has(self.operator) && self.operator == 'Exists')"
+            " || (has(self.key) && self.key != '')",
+            "key is needed with operator Equal; operator Exists alone is every taint",
+            ".key",
+        ),
+        Rule(
+            "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+            "tolerationSeconds is for effect NoExecute alone",
+            ".tolerationSeconds",
+        ),
+    )
 
     key: Annotated[str, Meta(max_length=317)] = ""
     """Key of the taint; empty with operator Exists is every taint."""
@@ -45,10 +72,72 @@ class Toleration(Part, frozen=True, kw_only=True):
 class Resources(Part, frozen=True, kw_only=True):
     """What a pod asks for, besides its GPUs."""
 
+    rules = (
+        Rule(
+            "!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits)"
+            " || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k])))"
+            " <= 0)",
+            "a request is more than its limit: lower it, or raise the limit",
+            ".requests",
+        ),
+    )
+
     requests: Quantities = field(default_factory=dict)
     """What the node keeps free for it, such as {cpu: "4", memory: 16Gi}."""
     limits: Quantities = field(default_factory=dict)
     """What it may use at most."""
+
+
+class KeyReference(Part, frozen=True, kw_only=True):
+    """A key of a Secret or ConfigMap."""
+
+    name: ObjectName
+    """Name of the object."""
+    key: SecretKey
+    """Key in its data."""
+    optional: bool = False
+    """Whether the variable is left out where there is none."""
+
+
+class FieldReference(Part, frozen=True, kw_only=True):
+    """A field of the pod."""
+
+    field_path: Annotated[str, Meta(min_length=1, max_length=253, pattern="^[!-~]+$")]
+    """Its path, such as status.hostIP or metadata.name."""
+    api_version: Annotated[str, Meta(max_length=32)] = "v1"
+    """Version of the pod's schema."""
+
+
+class ResourceReference(Part, frozen=True, kw_only=True):
+    """An amount of the container's resources."""
+
+    resource: Annotated[str, Meta(min_length=1, max_length=253, pattern="^[!-~]+$")]
+    """Which, such as limits.memory."""
+    container_name: Name | None = None
+    """Container; default: this one."""
+    divisor: Quantity | None = None
+    """Unit that it is told in, such as 1Mi."""
+
+
+class ValueSource(Part, frozen=True, kw_only=True):
+    """Where a variable's value is."""
+
+    rules = (
+        Rule(
+            "[has(self.secretKeyRef), has(self.configMapKeyRef), has(self.fieldRef),"
+            " has(self.resourceFieldRef)].filter(x, x).size() == 1",
+            "give one of secretKeyRef, configMapKeyRef, fieldRef and resourceFieldRef",
+        ),
+    )
+
+    secret_key_ref: KeyReference | None = None
+    """A key of a Secret in the same namespace."""
+    config_map_key_ref: KeyReference | None = None
+    """A key of a ConfigMap in the same namespace."""
+    field_ref: FieldReference | None = None
+    """A field of the pod."""
+    resource_field_ref: ResourceReference | None = None
+    """An amount of the container's resources."""
 
 
 class EnvironmentVariable(Part, frozen=True, kw_only=True):
@@ -56,19 +145,19 @@ class EnvironmentVariable(Part, frozen=True, kw_only=True):
 
     rules = (
         Rule("!(has(self.value) && has(self.valueFrom))", "give value or valueFrom, not both"),
+        Rule(
+            "!(self.name in [" + ", ".join(f"'{name}'" for name in OWNED_VARIABLES) + "])",
+            f"{', '.join(OWNED_VARIABLES)} are set by the operator: leave them out",
+            ".name",
+        ),
     )
 
     name: Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     """Its name."""
     value: Annotated[str, Meta(max_length=4096)] | None = None
     """Its value."""
-    value_from: (
-        Annotated[
-            dict[str, Any], Meta(extra_json_schema={"x-kubernetes-preserve-unknown-fields": True})
-        ]
-        | None
-    ) = None
-    """Where its value is, as in pods: secretKeyRef, configMapKeyRef, fieldRef."""
+    value_from: ValueSource | None = None
+    """Where its value is, as in pods."""
 
 
 _FORBIDDEN = "nvidia.com/gpu is set from the accelerator's count: leave it out"
@@ -84,6 +173,19 @@ class PodOverrides(Part, frozen=True, kw_only=True):
             " (!has(self.resources.limits) || !('nvidia.com/gpu' in self.resources.limits)))",
             _FORBIDDEN,
             ".resources",
+        ),
+        Rule(
+            "!has(self.env) || self.env.map(e, has(e.value) ? size(e.value) : 0).sum()"
+            f" <= {_MOST_CHARACTERS}",
+            f"values of env are more than {_MOST_CHARACTERS} characters together, which an object"
+            " does not hold: take long ones from a ConfigMap, by valueFrom",
+            ".env",
+        ),
+        Rule(
+            "!has(self.annotations) || self.annotations.map(k, size(self.annotations[k])).sum()"
+            f" <= {_MOST_CHARACTERS // 2}",
+            f"annotations are more than {_MOST_CHARACTERS // 2} characters together",
+            ".annotations",
         ),
     )
 

@@ -84,8 +84,17 @@ class Model(Part, frozen=True, kw_only=True):
             ".source",
         ),
         Rule(
-            "!self.source.startsWith('pvc://') || self.source.matches('^pvc://[^/]+/.+$')",
-            "a pvc:// source is pvc://claim/path",
+            "!self.source.startsWith('pvc://')"
+            " || self.source.matches('^pvc://[a-z0-9]([-.a-z0-9]*[a-z0-9])?/.+$')",
+            "a pvc:// source is pvc://claim/path, with the name of a PersistentVolumeClaim",
+            ".source",
+        ),
+        Rule(
+            "!self.source.startsWith('https://') || self.source.matches('"
+            r"^https://([-.A-Za-z0-9]+|\\[[0-9A-Fa-f:.]+\\])(:"
+            "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9][0-9]|6[0-4][0-9]{3}|[1-5][0-9]{4}"
+            "|[1-9][0-9]{0,3}))?/.+$')",
+            "an https:// source is https://host/file or https://host:port/file",
             ".source",
         ),
         Rule(
@@ -239,7 +248,8 @@ class Admission(Part, frozen=True, kw_only=True):
     max_queue_seconds: Seconds = 30
     """Longest that a request waits."""
     cold_start_queue_seconds: Seconds = 300
-    """Longest that a request waits while the service has no ready replica."""
+    """Longest that a request waits while the service has no ready replica; where maxQueueSeconds is
+    longer, that counts."""
     max_queued_requests: Annotated[int, Meta(ge=0, le=100_000)] = 1000
     """Most requests that wait."""
     default_priority: PriorityClass = "interactive"

@@ -2,7 +2,7 @@
 
 import logging
 
-from quire_operator.logs import Sparing
+from quire_operator.logs import Sparing, of
 
 
 class Clock:
@@ -49,3 +49,19 @@ def test_after_a_quiet_time_it_begins_anew() -> None:
     clock.now += 61
 
     assert len(shown(sparing, 50)) == 5
+
+
+def test_a_noisy_service_hides_no_other() -> None:
+    clock = Clock()
+    sparing = Sparing(clock)
+
+    def num_shown(name: str, times: int) -> int:
+        records = [record() for _ in range(times)]
+        for one in records:
+            one.__dict__ |= of(("models", name))
+        return sum(map(sparing.filter, records))
+
+    assert num_shown("noisy", 500) == 1
+    assert num_shown("other", 1) == 1
+    clock.now += 601
+    assert num_shown("noisy", 2) == 1
