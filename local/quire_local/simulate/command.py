@@ -15,6 +15,7 @@ from quire_local.simulate.faults import Event, parse_event
 from quire_local.simulate.flags import (
     add_service_flags,
     add_traffic_flags,
+    duration,
     limits_of,
     max_model_len_of,
     names,
@@ -70,6 +71,7 @@ def _simulate(parsed: argparse.Namespace) -> int:
         min_replicas=parsed.min_replicas,
         max_replicas=parsed.max_replicas,
         max_dollars_per_hour=parsed.max_cost_per_hour,
+        forgets_after=parsed.restart_operator,
     )
     title = (
         f"{workload.name}: {len(workload.trace)} requests in {workload.seconds:.0f} s,"
@@ -205,6 +207,12 @@ def _add_fault_flags(parser: argparse.ArgumentParser) -> None:
         default={},
         metavar="GPU=HOURS,...",
         help="the cloud wants replicas of a type back, each once in so many hours",
+    )
+    group.add_argument(
+        "--restart-operator",
+        type=duration,
+        metavar="TIME",
+        help="so often the operator begins anew, and has forgotten everything",
     )
     group.add_argument(
         "--event",

@@ -188,6 +188,13 @@ def add_service_flags(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="pressure that the fleet is sized for: memoryPressure.target [75]",
     )
+    promised.add_argument(
+        "--admission",
+        type=number_from(1, 100),
+        default=95.0,
+        metavar="PERCENT",
+        help="blocks up to which requests are admitted: memoryPressure.admission [95]",
+    )
 
 
 def workload_of(parsed: argparse.Namespace, max_model_len: int) -> Workload:
@@ -249,9 +256,19 @@ def slo_of(parsed: argparse.Namespace) -> ServiceLevel:
 
 
 def limits_of(parsed: argparse.Namespace) -> Limits:
-    """How full engines are to be."""
-    target = parsed.target / 100
-    return Limits(target=target, admission=max(Limits.admission, target))
+    """How full engines are to be.
+
+    Raises
+    ------
+    ConfigError
+        The fleet would be sized for what is refused.
+    """
+    if parsed.target > parsed.admission:
+        raise ConfigError(
+            f"--target {parsed.target:g} is more than --admission {parsed.admission:g}: the fleet"
+            " would be sized for what is refused; lower it"
+        )
+    return Limits(target=parsed.target / 100, admission=parsed.admission / 100)
 
 
 def types_of(

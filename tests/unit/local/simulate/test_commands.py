@@ -78,6 +78,7 @@ def test_a_recorded_trace_is_planned_for(
         ([*INT4, "--json", "no/folder/a.json"], "there is no folder"),
         ([*INT4, "--scaler", "fixed"], "needs --fixed"),
         ([*INT4, "--seconds", "0.1"], "no traffic"),
+        ([*INT4, "--target", "80", "--admission", "70"], "sized for what is refused"),
     ],
 )
 def test_what_is_wrong_is_said(
