@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from quire_engine.profiles.step_time import StepTimeModel
+from quire_engine.profiles.step_time import StepLimits, StepTimeModel
 from quire_operator.scaling.demand import Bucket
 from quire_operator.scaling.inputs import Capability, ServiceLevel
 
@@ -101,7 +101,8 @@ def capacity(
             alone_seconds=alone,
         )
     engine = _Engine(capability, steps, slo, target)
-    served = [engine.can_serve(one) for one in mix]
+    most_prompt = engine.longest_prompt()
+    served = [engine.can_serve(one, most_prompt) for one in mix]
     chosen = [one for one, can in zip(mix, served, strict=True) if can]
     if not chosen:
         return Incapable(
@@ -136,9 +137,10 @@ class StepTimes:
         scale = model.predict(decodes, context) / prediction if prediction > 0 else 1.0
         return cls(model, expected.step_time, scale)
 
-    def covers(self, num_decodes: int, context_tokens: int) -> bool:
-        """Whether anything is known of such steps."""
-        return self.beyond is not None or self.measured.covers(num_decodes, context_tokens)
+    @property
+    def limits(self) -> StepLimits | None:
+        """The largest steps of which anything is known; None: of all."""
+        return self.measured.limits if self.beyond is None else None
 
     def seconds(
         self, num_decodes: int, context_tokens: int, prefill_tokens: int = 0, pairs: int = 0
@@ -198,16 +200,18 @@ class _Engine:
         margin = 1.0 + min(max(residuals.p95 if residuals else 0.0, 0.0), 0.5)
         return min((self.slo.per_token_seconds or math.inf) / margin, _MOST_SECONDS)
 
-    def can_serve(self, bucket: Bucket) -> bool:
+    def longest_prompt(self) -> float:
+        """Prompt tokens that an idle replica computes in time for the first token."""
+        promised = self.slo.first_token_seconds
+        if promised is None:
+            return math.inf
+        return _FIRST_TOKEN_SHARE * promised * self.prompt_rate(1, 1)
+
+    def can_serve(self, bucket: Bucket, longest_prompt: float) -> bool:
         """Whether an idle replica keeps the promises of such a request."""
-        capability = self.capability
         tokens = bucket.prompt_tokens + bucket.output_tokens
-        if tokens > capability.num_blocks * capability.block_size:
-            return False
-        if self.slo.first_token_seconds is None:
-            return True
-        seconds = bucket.prefill_tokens / self.prompt_rate(1, 1)
-        return seconds <= _FIRST_TOKEN_SHARE * self.slo.first_token_seconds
+        fits = tokens <= self.capability.num_blocks * self.capability.block_size
+        return fits and bucket.prefill_tokens <= longest_prompt
 
     def prompt_rate(self, num_decodes: int, context_tokens: int) -> float:
         """Prompt tokens per second beside so many decodes."""
@@ -227,10 +231,10 @@ class _Engine:
         """Find how many requests may run at a time, and what that does."""
         edge, why = self._edge(mean)
         edge_rate = edge / (mean.output * self._step(mean, edge))
-        at_target = self._concurrency_of(mean, self.target * edge_rate, edge)
+        at_target = self._concurrency_of(mean, self.target * edge_rate, edge) if why else math.inf
         block_mean = _GROWTH * mean.block_steps / mean.output
         by_blocks = self.target * self.capability.num_blocks / block_mean
-        by_seats = self.target * self.capability.max_num_seqs
+        by_seats = min(self.target * self.capability.max_num_seqs, float(self._in_range(mean)))
         memory = min(by_blocks, by_seats)
         running = min(at_target, memory)
         binding = why if running == at_target else "blocks" if memory == by_blocks else "seats"
@@ -246,16 +250,18 @@ class _Engine:
                 mix,
                 served,
                 memory_rate=memory / (mean.output * seconds),
-                time_rate=self.target * edge_rate,
+                time_rate=self.target * edge_rate if why else math.inf,
                 is_by_blocks=memory == by_blocks,
             ),
             prompt_tokens_per_second=self.prompt_rate(*self._decodes(mean, running)),
         )
 
     def _edge(self, mean: _Mean) -> tuple[float, str]:
-        """The largest concurrency that keeps all promises, and which one it would break next."""
-        most = self.capability.max_num_seqs
-        low, high, why = 1, most + 1, "step"
+        """The largest concurrency that keeps all promises, and which one it would break next.
+
+        None, if there are not as many seats.
+        """
+        low, high, why = 1, self._in_range(mean) + 1, ""
         while high - low > 1:
             middle = (low + high) // 2
             broken = self._broken(mean, middle)
@@ -265,10 +271,17 @@ class _Engine:
                 low = middle
         return float(low), why
 
+    def _in_range(self, mean: _Mean) -> int:
+        """Seats, as far as it is known what steps with so many take."""
+        seats = self.capability.max_num_seqs
+        known = self.steps.limits
+        if known is None:
+            return seats
+        by_context = known.context_tokens * mean.output / mean.context_steps
+        return max(min(seats, known.num_decodes, int(by_context)), 1)
+
     def _broken(self, mean: _Mean, running: int) -> str:
         decodes, context = self._decodes(mean, running)
-        if not self.steps.covers(decodes, context):
-            return "step"
         seconds = self._step(mean, running)
         prefill = running * mean.prefill / mean.output
         if seconds > self.step_budget or prefill + running > self.capability.max_step_tokens:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from quire_operator.scaling.clamping import Limits
 from quire_operator.scaling.decision import Action, Finding, ServiceMemory
@@ -48,6 +49,11 @@ class Case:
     findings: list[Finding] = field(default_factory=list)
     """What rules find is added."""
 
+    @cached_property
+    def load_now(self) -> float:
+        """Load of what serves and will serve; 1 is the target."""
+        return self.sizing.load(self.fleet.useful, self.rates_now)
+
     @property
     def is_at_zero(self) -> bool:
         """Whether nothing runs, and nothing is on its way."""
@@ -63,6 +69,12 @@ class Case:
         """How long more has been wanted."""
         since = self.memory.rising_since
         return 0.0 if since is None else max(self.now - since, 0.0)
+
+    @property
+    def has_added_lately(self) -> bool:
+        """Whether replicas were asked for within the stabilization window."""
+        at = self.memory.added_at
+        return at is not None and self.now - at < self.service.down_seconds
 
     def hold(self, reason: str) -> Step:
         """Change nothing."""

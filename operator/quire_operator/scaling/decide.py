@@ -72,10 +72,13 @@ def _decide_one(
     case, memory = _make_case(service, inputs, memory, fleet, rooms)
     step = decide_step(case)
     is_rising = step.action == "Up" or "stabilization.up" in step.reason
+    is_adding = any(count > fleet.ordered[name] for name, count in step.replicas.items())
     memory = replace(
         memory,
+        added_at=inputs.now if is_adding else memory.added_at,
         rising_since=(memory.rising_since or inputs.now) if is_rising else None,
         pressed_since=case.urgency.pressed_since,
+        goal=memory.goal if step.wanted is None and step.action == "Hold" else step.wanted,
     )
     memory = correct(case, memory)
     memory = keep_shares(case, memory)
@@ -118,13 +121,14 @@ def _make_case(
         pressure,
         demand,
         memory,
-        planned_rate=demand.rate * factor if demand else 0.0,
+        planned_rate=demand.rate * demand.certain * factor if demand else 0.0,
         able_rate=sum(count * able.get(name, 0.0) for name, count in fleet.ready.items()),
         now=now,
     )
     if demand is not None:
-        rates = tuple(urgency.times * rate for rate in demand.prompt_rates)
-        planned = replace(demand, rate=urgency.times * demand.rate, prompt_rates=rates)
+        times = urgency.times * demand.certain
+        rates = tuple(times * rate for rate in demand.prompt_rates)
+        planned = replace(demand, rate=times * demand.rate, prompt_rates=rates)
         memory = note_peak(memory, planned, service.down_seconds, now)
         rates_now = _plan_for(offers, made_of, rates, factor)
         rates_at_peak = _plan_for(offers, made_of, highest(memory, planned), factor)

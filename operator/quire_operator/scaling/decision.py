@@ -47,7 +47,8 @@ class AcceleratorFigures:
     tokens_per_second: float | None
     """Generated ones, of these."""
     load: float | None
-    """Of the wanted replicas, expected; 1 is the target."""
+    """Of all replicas that serve or will, planned; 1 is the target. None: it has none, or nothing
+    is known."""
     binding: str
     """What runs out first: blocks, seats, step or first_token; empty: not known."""
 
@@ -148,6 +149,10 @@ class ServiceMemory:
     kept: tuple[float, float] = (0.0, 0.0)
     """Promises met and missed since the correction was last looked at."""
     corrected_at: float = 0.0
+    added_at: float | None = None
+    """When replicas were asked for the last time: they are not given up before they have served."""
+    goal: Mapping[str, int] | None = None
+    """A mix that is on its way: it is not given up for one that is hardly better."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """As told last."""
     capabilities: Mapping[str, Capability] = field(default_factory=dict)

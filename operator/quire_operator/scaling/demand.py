@@ -56,6 +56,8 @@ class Demand:
     """Variance of counts over their mean: 1 where requests come by chance, more in bursts."""
     window_seconds: float
     """Over which the rate was taken."""
+    certain: float = 1.0
+    """Part of the rate that is not there by chance, as long as little was counted."""
 
 
 def remember(
@@ -119,7 +121,10 @@ def estimate(memory: ServiceMemory, now: float) -> Demand | None:
         return None
     counts = _sum(samples)
     total = sum(counts)
-    rate, dispersion, window = total / seconds, _dispersion(samples), seconds
+    dispersion, window = _dispersion(samples), seconds
+    # what was watched for a short time may have been more than usual by chance
+    doubt = max(1.0 - seconds / (LONGEST_WINDOW - WINDOWS[0]), 0.0) * math.sqrt(total * dispersion)
+    rate = total / seconds
     for shorter in WINDOWS:
         latest = [one for one in samples if one.at > now - shorter]
         length = sum(one.seconds for one in latest)
@@ -137,6 +142,7 @@ def estimate(memory: ServiceMemory, now: float) -> Demand | None:
         rate=rate,
         dispersion=dispersion,
         window_seconds=window,
+        certain=1.0 - doubt / total if total > 0 else 1.0,
     )
 
 

@@ -35,13 +35,6 @@ class Fleet:
         """Over all accelerators."""
         return sum(self.ready.values())
 
-    def ready_without(self, victim: Replica) -> dict[str, int]:
-        """Those that serve once a replica has gone."""
-        left = dict(self.ready)
-        if serves(victim):
-            left[victim.accelerator] -= 1
-        return left
-
 
 def serves(replica: Replica) -> bool:
     """Whether a replica takes requests."""

@@ -45,6 +45,7 @@ def rejuvenate(
         last_request_at=min(memory.last_request_at, now),
         samples=tuple(replace(one, at=one.at - back) for one in memory.samples),
         peaks=tuple(replace(one, at=min(one.at, now)) for one in memory.peaks),
+        added_at=None if memory.added_at is None else min(memory.added_at, now),
         rising_since=None if memory.rising_since is None else min(memory.rising_since, now),
         pressed_since=None if memory.pressed_since is None else min(memory.pressed_since, now),
         short_since={name: min(since, now) for name, since in memory.short_since.items()},

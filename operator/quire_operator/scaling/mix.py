@@ -13,6 +13,7 @@ same answer. Buckets that are alike for all accelerators are put together first.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import highspy
 import numpy as np
@@ -30,6 +31,9 @@ _MAX_NODES = 200
 _GAP = 0.005
 _SEED = 7
 _MAX_GROUPS = 8
+_WIDTHS = (0.05, 0.2, 0.4, 0.8, 1.6, 6.4, 100.0)
+"""Steps of the logarithms of costs; with the last, all that the same accelerators serve are alike.
+"""
 _TOLERANCE = 1e-6
 
 
@@ -127,6 +131,8 @@ def carry(
         return Carried(load=0.0, shares={one.name: (0.0,) * len(rates) for one in there})
     if any(all(load is None for load in group.loads) for group in groups):
         return Carried(load=math.inf, shares={})
+    if len(there) == 1:
+        return _carry_alone(there[0], counts, groups, len(rates))
     pairs = _pairs(groups)
     load_column = len(pairs)
     rows = [_Row(_shares_of(pairs, group, 0), 1.0, 1.0) for group in range(len(groups))]
@@ -154,6 +160,15 @@ def carry(
     )
 
 
+def _carry_alone(
+    option: Option, counts: Mapping[str, float], groups: Sequence["_Group"], num_buckets: int
+) -> Carried:
+    """One accelerator has no choice."""
+    loads = [group.loads[0] for group in groups]
+    used = max(sum(load[kind] for load in loads if load) for kind in (0, 1))
+    return Carried(load=used / counts[option.name], shares={option.name: (1.0,) * num_buckets})
+
+
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Buckets that are alike, as one."""
@@ -166,41 +181,44 @@ class _Group:
 
 
 def _group(options: Sequence[Option], rates: Sequence[float]) -> list[_Group]:
+    """Put buckets together whose costs on all accelerators are in about the same proportions."""
     asked = [index for index, rate in enumerate(rates) if rate > 0]
-    for width in (0.05, 0.2, 0.4, 0.8, 1.6, 6.4):
-        found: dict[tuple[int | None, ...], list[int]] = {}
-        for index in asked:
-            found.setdefault(_profile(options, index, width), []).append(index)
-        if len(found) <= _MAX_GROUPS:
+    if not asked or not options:
+        return []
+    parts = np.array([_parts(one, asked) for one in options])
+    parts *= np.array([rates[index] for index in asked])
+    costs = np.array([max(one.cost, 1e-6) for one in options])
+    dear = np.log(np.maximum(parts.max(axis=1), 1e-300) * costs[:, None])
+    best = dear.min(axis=0)
+    best[~np.isfinite(best)] = 0.0  # nobody can serve these
+    dear = np.where(np.isfinite(dear), dear - best, -1.0)
+    for width in _WIDTHS:
+        kinds, members = np.unique(np.rint(dear / width), axis=1, return_inverse=True)
+        if kinds.shape[1] <= _MAX_GROUPS:
             break
-    return [_join(options, rates, members) for members in found.values()] if asked else []
-
-
-def _profile(options: Sequence[Option], index: int, width: float) -> tuple[int | None, ...]:
-    """How much dearer a bucket is on each accelerator than on its best, in steps of `width`."""
-    costs = [
-        None if load is None else math.log(max(load.memory, load.time, 1e-12) * max(one.cost, 1e-6))
-        for one in options
-        for load in (one.loads[index],)
+    members = members.reshape(-1)
+    return [
+        _join(parts[:, :, members == kind], [asked[at] for at in np.flatnonzero(members == kind)])
+        for kind in range(kinds.shape[1])
     ]
-    best = min((one for one in costs if one is not None), default=0.0)
-    return tuple(None if one is None else round((one - best) / width) for one in costs)
 
 
-def _join(options: Sequence[Option], rates: Sequence[float], members: list[int]) -> _Group:
-    loads: list[tuple[float, float] | None] = []
-    for one in options:
-        parts = [one.loads[index] for index in members]
-        if any(part is None for part in parts):
-            loads.append(None)
-            continue
-        memory = sum(
-            rates[at] * part.memory for at, part in zip(members, parts, strict=True) if part
-        )
-        time = sum(rates[at] * part.time for at, part in zip(members, parts, strict=True) if part)
-        loads.append((memory, time))
+def _parts(option: Option, asked: Sequence[int]) -> list[list[float]]:
+    """Memory and time of a request a second of each bucket; infinity: it cannot serve such."""
+    loads = [option.loads[index] for index in asked]
+    return [
+        [math.inf if one is None else one.memory for one in loads],
+        [math.inf if one is None else one.time for one in loads],
+    ]
+
+
+def _join(parts: Any, members: list[int]) -> _Group:  # noqa: ANN401 - an array [options, 2, buckets]
+    sums = parts.sum(axis=2)
+    loads = tuple(
+        (float(memory), float(time)) if math.isfinite(memory) else None for memory, time in sums
+    )
     weight = min((max(one) for one in loads if one is not None), default=1.0)
-    return _Group(tuple(members), weight, tuple(loads))
+    return _Group(tuple(members), weight, loads)
 
 
 class _Program:

@@ -22,6 +22,8 @@ TYPICAL = (Bucket(prompt_tokens=1000.0, output_tokens=200.0, prefill_tokens=1000
 _REFERENCE = (16, 16_384)
 """Decodes and context by which measurements are compared."""
 _MOST_SPREAD = 1.5
+_TOLERATED = 0.2
+"""Part of the requests that may miss the promise, that may do so for the length of their prompt."""
 _RELAXED = 1.25
 """Of the time that the fastest takes for one request alone: what is aimed at instead."""
 _ALMOST_NOTHING = Load(memory=1e-6, time=1e-6)
@@ -145,6 +147,7 @@ def make_offers(
                 message="nothing is known of what a replica can do until one has run",
             )
         )
+    offers = [_tolerate(service, one, known, mix, slo) for one in offers]
     offers = _serve_hardest(service, offers, known, mix, slo, findings)
     return Offers(offers=tuple(offers), mix=mix, findings=tuple(findings))
 
@@ -180,6 +183,37 @@ def _relax(
     return slo, Finding(
         code="SloImpossible", message=f"no accelerator meets the SLO ({reason}): {words}"
     )
+
+
+def _tolerate(
+    service: ServiceInputs,
+    offer: Offer,
+    known: Mapping[str, Capability],
+    mix: Sequence[Bucket],
+    slo: ServiceLevel,
+) -> Offer:
+    """Let an accelerator take what it serves too late, as long as there is hardly any of it.
+
+    A promise is of a part of the requests: a handful of prompts that are too long for all the
+    others' accelerator does not pay for another one.
+    """
+    late = [at for at, load in enumerate(offer.loads) if load is None]
+    if not late or offer.capacity is None:
+        return offer
+    total = sum(one.rate for one in mix)
+    allowed = _TOLERATED * (1.0 - slo.percentile / 100)
+    if sum(mix[at].rate for at in late) > allowed * total:
+        return offer
+    name = offer.accelerator.name
+    without = _do(
+        offer.accelerator, known[name], mix, replace(slo, first_token_seconds=None), service
+    )
+    if not isinstance(without, Capacity):
+        return offer
+    loads = tuple(
+        without.loads[at] if load is None else load for at, load in enumerate(offer.loads)
+    )
+    return replace(offer, loads=loads)
 
 
 def _serve_hardest(

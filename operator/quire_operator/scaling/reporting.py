@@ -65,10 +65,7 @@ def _inputs(case: Case, memory: ServiceMemory) -> dict[str, str]:
 
 
 def _accelerators(case: Case, wanted: Mapping[str, int]) -> dict[str, AcceleratorFigures]:
-    loads: dict[str, float] = {}
-    if case.demand is not None and case.offers.are_known and any(wanted.values()):
-        load = case.sizing.load(wanted, case.rates_now)
-        loads = {name: load for name, count in wanted.items() if count}
+    is_known = case.demand is not None and case.offers.are_known and any(case.fleet.useful.values())
     found = {}
     for accelerator in case.service.accelerators:
         name = accelerator.name
@@ -78,7 +75,7 @@ def _accelerators(case: Case, wanted: Mapping[str, int]) -> dict[str, Accelerato
             wanted=wanted.get(name, 0),
             requests_per_second=what.requests_per_second if what else None,
             tokens_per_second=what.tokens_per_second if what else None,
-            load=loads.get(name),
+            load=case.load_now if is_known and case.fleet.useful[name] else None,
             binding=what.binding if what else "",
         )
     return found

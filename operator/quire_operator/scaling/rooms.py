@@ -71,6 +71,7 @@ class Rooms:
         self._stock = {one.product: one for one in inputs.stock}
         self._services = {one.key: one for one in inputs.services}
         self._decided: dict[str, Mapping[str, int]] = {}
+        self._short = short
         self._limits = self._find_limits(inputs.services, short)
 
     def of(self, service: ServiceInputs) -> tuple[Room, ...]:
@@ -84,7 +85,12 @@ class Rooms:
             }
             if gpus:
                 taken = sum(self._taken(other, products, service) for other in self._services)
-                found.append(Room(gpus=gpus, most=max(most - taken, 0)))
+                left = max(most - taken, 0)
+                if gpus.keys() & self._short.get(service.key, {}).keys():
+                    # what waits for a node may wait on: perhaps one is being made
+                    waiting = [service.ordered.get(name, 0) * each for name, each in gpus.items()]
+                    left = max(left, sum(waiting))
+                found.append(Room(gpus=gpus, most=left))
         return tuple(found)
 
     def decide(self, service: ServiceInputs, replicas: Mapping[str, int]) -> None:

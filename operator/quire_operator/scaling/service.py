@@ -13,11 +13,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from quire_operator.scaling.case import Case, Step
+from quire_operator.scaling.fleet import serves
+from quire_operator.scaling.inputs import Replica
+from quire_operator.scaling.mix import Mix
 from quire_operator.scaling.sizing import MARGIN, SLACK
 from quire_operator.scaling.victims import next_victims
 
 _WORTHWHILE = 0.03
 """Part of the cost that a change must save."""
+_AT_A_TIME = 4
+"""So many times what goes at once there must be."""
 _MUCH_BETTER = 0.01
 """Of the load: so much more must be served to be worth a gap."""
 
@@ -101,7 +106,7 @@ def _up(case: Case) -> Step | None:
     if not case.offers.are_known:
         return _up_by_one(case)
     rates = case.rates_now
-    load = sizing.load(fleet.useful, rates)
+    load = case.load_now
     if load <= 1.0 + SLACK and fleet.num_useful:
         return None
     grown = sizing.grow(rates)
@@ -150,9 +155,11 @@ def _down(case: Case) -> Step | None:
     if not mix.is_feasible:
         case.note_infeasible(mix.unserved, at_peak=True)
         return None
-    if mix.cost > (1.0 - _WORTHWHILE) * now_costs and not case.has_useless(mix.replicas):
+    wanted = _keep_goal(case, rates, mix)
+    if wanted != case.memory.goal and case.has_added_lately:
         return None
-    wanted = dict(mix.replicas)
+    if limits.cost(wanted) > (1.0 - _WORTHWHILE) * now_costs and not case.has_useless(wanted):
+        return None
     missing = {name: count for name, count in wanted.items() if count > fleet.ordered[name]}
     if missing:
         both = {name: max(count, wanted[name]) for name, count in fleet.ordered.items()}
@@ -166,27 +173,51 @@ def _down(case: Case) -> Step | None:
             wanted=wanted,
             reason=f"the same is served for {mix.cost:.2f} an hour instead of {now_costs:.2f}",
         )
-    return _take_one(case, wanted, rates)
+    return _take_away(case, wanted, rates)
 
 
-def _take_one(case: Case, wanted: Mapping[str, int], rates: list[float]) -> Step:
-    """Take one replica away, if the others carry what it did."""
-    fleet = case.fleet
-    surplus = [name for name, count in fleet.ordered.items() if count > wanted[name]]
-    for victim in next_victims(case.service.replicas, surplus, case.limits.limits):
-        if case.sizing.is_enough(fleet.ready_without(victim), rates):
-            replicas = dict(fleet.ordered)
-            replicas[victim.accelerator] -= 1
-            minutes = case.service.down_seconds / 60
-            return Step(
-                action="Down",
-                replicas=replicas,
-                wanted=wanted,
-                victims=(victim.name,),
-                reason=f"the others would have carried the peak of the last {minutes:g} minutes",
-            )
-    return replace(
-        case.hold("fewer are enough, once those that are to stay are ready"), wanted=wanted
+def _keep_goal(case: Case, rates: list[float], mix: Mix) -> dict[str, int]:
+    """The mix that is on its way, while it carries the load and costs hardly more than the best."""
+    goal = case.memory.goal
+    if goal is None or goal.keys() != mix.replicas.keys() or not case.limits.allow(goal):
+        return dict(mix.replicas)
+    is_good = case.has_added_lately or case.limits.cost(goal) <= (1.0 + _WORTHWHILE) * mix.cost
+    may_come = all(
+        count <= case.fleet.useful[name]
+        for name, count in goal.items()
+        if name in case.fleet.blocked
+    )
+    keeps = is_good and may_come and case.sizing.is_enough(goal, rates)
+    return dict(goal if keeps else mix.replicas)
+
+
+def _take_away(case: Case, wanted: Mapping[str, int], rates: list[float]) -> Step:
+    """Take replicas away one by one, as long as the others carry what they did."""
+    replicas, ready = dict(case.fleet.ordered), dict(case.fleet.ready)
+    victims: list[Replica] = []
+    most = max(sum(replicas.values()) // _AT_A_TIME, 1)
+    while len(victims) < most:
+        surplus = [name for name, count in replicas.items() if count > wanted[name]]
+        left = [one for one in case.service.replicas if one not in victims]
+        for victim in next_victims(left, surplus, case.limits.limits):
+            without = ready | {victim.accelerator: ready[victim.accelerator] - serves(victim)}
+            if case.sizing.is_enough(without, rates):
+                break
+        else:
+            break
+        victims.append(victim)
+        ready = without
+        replicas[victim.accelerator] -= 1
+    if not victims:
+        held = case.hold("fewer are enough, once those that are to stay are ready")
+        return replace(held, wanted=wanted)
+    return Step(
+        action="Down",
+        replicas=replicas,
+        wanted=wanted,
+        victims=tuple(one.name for one in victims),
+        reason="the others would have carried the peak of the last"
+        f" {case.service.down_seconds / 60:g} minutes",
     )
 
 

@@ -228,7 +228,7 @@ class World:
         pressure = self.pressure
         if pressure is None:
             pressure = min(self.rate / max(num_ready, 1) / 10, 0.7)
-        held = int(pressure * 100) + int(one.name[-4:]) % 7
+        held = 100 + int(one.name[-4:]) % 7
         return replace(
             one,
             engine=EngineFigures(

@@ -1,0 +1,122 @@
+"""From gateways' counts to rates."""
+
+from dataclasses import replace
+
+import pytest
+
+from quire_operator.scaling.decision import ServiceMemory
+from quire_operator.scaling.demand import buckets, estimate, highest, note_peak, remember
+from quire_operator.scaling.inputs import GatewayFigures
+from tests.unit.scaling.worlds import OUTPUT_BOUNDS, PROMPT_BOUNDS, World, service
+
+BOUNDS = (PROMPT_BOUNDS, OUTPUT_BOUNDS)
+
+
+def figures(count: int, seconds: float, gateway: str = "a", **changes: object) -> GatewayFigures:
+    """A gateway that had so many requests of the second bucket."""
+    known = {
+        "gateway": gateway,
+        "seconds": seconds,
+        "prompt_bounds": PROMPT_BOUNDS,
+        "output_bounds": OUTPUT_BOUNDS,
+        "arrivals": (0, count, 0, 0, 0, 0),
+        "ended": ((0,) * 5, (0, 0, count, 0, 0), (0,) * 5, (0,) * 5, (0,) * 5, (0,) * 5),
+        "prompt_tokens": 300 * count,
+        "output_tokens": 250 * count,
+    }
+    return GatewayFigures(**(known | changes))  # type: ignore[arg-type]
+
+
+def watch(*steps: tuple[GatewayFigures, ...], num_gateways: int = 1) -> ServiceMemory:
+    """Remember reports that came every five seconds."""
+    seen = service("l4", num_gateways=num_gateways)
+    memory = ServiceMemory(since=0.0, last_request_at=0.0)
+    for at, gateways in enumerate(steps):
+        memory = remember(seen, gateways, memory, 5.0 * at)
+    return memory
+
+
+def rate_of(memory: ServiceMemory, num_steps: int) -> float:
+    """The estimate after so many reports."""
+    found = estimate(memory, 5.0 * (num_steps - 1))
+    assert found is not None
+    return found.rate
+
+
+def test_a_rate_is_a_difference_of_counts() -> None:
+    steps = [(figures(1000 + 20 * at, 700 + 5 * at),) for at in range(10)]
+    assert rate_of(watch(*steps), 10) == pytest.approx(4.0)
+
+
+def test_too_little_says_nothing() -> None:
+    memory = watch((figures(1000, 700),), (figures(1010, 705),))
+    assert estimate(memory, 5.0) is None
+
+
+def test_counts_of_all_gateways_add_up() -> None:
+    steps = [(figures(20 * at, 5 * at), figures(10 * at, 5 * at, gateway="b")) for at in range(10)]
+    assert rate_of(watch(*steps, num_gateways=2), 10) == pytest.approx(6.0)
+
+
+def test_a_gateway_that_starts_anew_takes_nothing_back() -> None:
+    steps = [(figures(20 * at, 5 * at),) for at in range(6)]
+    steps += [(figures(20 * at, 5 * at),) for at in range(1, 6)]
+    assert rate_of(watch(*steps), 11) == pytest.approx(4.0)
+
+
+def test_a_gateway_that_was_silent_for_a_while_makes_no_peak() -> None:
+    def both(at: int) -> tuple[GatewayFigures, ...]:
+        return figures(20 * at, 5 * at), figures(20 * at, 5 * at, gateway="b")
+
+    silent = [(figures(20 * at, 5 * at),) for at in range(6, 12)]
+    memory = watch(
+        *[both(at) for at in range(6)], *silent, *[both(at) for at in range(12, 20)], num_gateways=2
+    )
+    assert rate_of(memory, 20) == pytest.approx(8.0, rel=0.1)
+
+
+def test_a_sudden_change_is_believed_soon_and_noise_is_not() -> None:
+    world = World(service("l4"), rate=4.0, is_random=True)
+    world.run(600)
+    calm = world.last
+    assert calm is not None
+    assert calm.requests_per_second == pytest.approx(4.0, rel=0.15)
+    world.rate = 20.0
+    risen = world.run(30)
+    assert risen.requests_per_second is not None
+    assert risen.requests_per_second > 12.0
+    world.rate = 4.0
+    world.run(120)
+    assert world.last is not None
+    assert world.last.requests_per_second == pytest.approx(4.0, rel=0.5)
+
+
+def test_lengths_are_those_that_were_measured() -> None:
+    steps = [(figures(20 * at, 5 * at),) for at in range(30)]
+    memory = watch(*steps)
+    demand = estimate(memory, 145.0)
+    assert demand is not None
+    found = buckets(memory, demand.prompt_rates, BOUNDS)
+    rate = sum(one.rate for one in found)
+    assert rate == pytest.approx(4.0)
+    assert sum(one.rate * one.prompt_tokens for one in found) / rate == pytest.approx(300, rel=0.02)
+    assert sum(one.rate * one.output_tokens for one in found) / rate == pytest.approx(250, rel=0.05)
+
+
+def test_what_is_cached_is_not_computed() -> None:
+    steps = [(figures(20 * at, 5 * at, cached_tokens=240 * 20 * at),) for at in range(10)]
+    memory = watch(*steps)
+    found = buckets(memory, (0.0, 1.0), BOUNDS)
+    assert found[0].prefill_tokens == pytest.approx(0.2 * found[0].prompt_tokens)
+
+
+def test_the_highest_peak_of_the_window_counts() -> None:
+    memory = watch(*[(figures(20 * at, 5 * at),) for at in range(10)])
+    demand = estimate(memory, 45.0)
+    assert demand is not None
+    high = replace(demand, rate=9.0, prompt_rates=(0.0, 9.0))
+    memory = note_peak(memory, high, 300.0, 45.0)
+    memory = note_peak(memory, demand, 300.0, 200.0)
+    assert highest(memory, demand) == (0.0, 9.0)
+    memory = note_peak(memory, demand, 300.0, 346.0)
+    assert highest(memory, demand) == demand.prompt_rates
