@@ -2,8 +2,7 @@
 
 Four H100 with an 8B model; 32 system prompts of 2,048 tokens, the popular ones more often, each
 with a question of its own. One after the other: a cold start, the same warm, an engine restarted, a
-gateway restarted, and caches that hold
-three quarters of the prompts, at most.
+gateway restarted; and caches that hold three quarters of the prompts, or a third, at most.
 
     hit_share     prompt tokens that were found in caches / all
     max_vs_mean   requests of the engine that got most / their mean
@@ -13,10 +12,14 @@ import argparse
 import asyncio
 import json
 import random
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from math import inf
+from multiprocessing import Pool
 from pathlib import Path
+from statistics import fmean
 
 from benchmarks.admission_cases import Case
 from benchmarks.fleet_engines import VirtualEngine
@@ -31,8 +34,12 @@ _CHUNK_TOKENS = 256
 _MEAN_OUTPUT_TOKENS = 150
 _SECONDS = 30.0
 _REQUESTS_PER_SECOND = 60.0
-_FEW_BLOCKS = 3000
-"""Of which 32 prompts take 4,096."""
+_NUM_BLOCKS: Mapping[str, int | None] = {
+    "all prompts": None,
+    "three quarters": 3000,
+    "a third": 1400,
+}
+"""Of each engine, by what of the 32 prompts, which take 4,096, its cache can hold."""
 PHASES = ("cold", "warm", "engine restarted", "gateway restarted")
 _CASE = Case(
     name="prefixes",
@@ -53,6 +60,7 @@ class PhaseFigures:
     """One router in one phase."""
 
     router: str
+    seed: int
     caches: str
     phase: str
     num_requests: int
@@ -98,13 +106,19 @@ def _config(num_blocks: int | None) -> EngineConfig:
     return replace(config, cache=cache)
 
 
-async def _run(name: str, num_blocks: int | None, results: list[PhaseFigures]) -> None:
-    loop = asyncio.get_running_loop()
+def _measure(work: tuple[str, int, str]) -> list[PhaseFigures]:
+    results: list[PhaseFigures] = []
+    run_virtually(_run(*work, results))
+    return results
+
+
+async def _run(name: str, seed: int, caches: str, results: list[PhaseFigures]) -> None:
+    loop, num_blocks = asyncio.get_running_loop(), _NUM_BLOCKS[caches]
     lengths: dict[int, int] = {}
     config = _config(num_blocks)
     engines = [VirtualEngine(f"h100-{n}", config, lengths, n) for n in range(_NUM_ENGINES)]
     async with asyncio.TaskGroup() as group:
-        router: Router = ROUTERS[name](engines, 1)
+        router: Router = ROUTERS[name](engines, 1 + seed)
         always = [task for engine in engines for task in engine.start(group)]
         always.append(group.create_task(router.work()))
         for phase in PHASES if num_blocks is None else ("small caches",):
@@ -113,21 +127,25 @@ async def _run(name: str, num_blocks: int | None, results: list[PhaseFigures]) -
                 engines[0].restart()
             if phase == "gateway restarted" and isinstance(router, Quire):
                 router.restart()
-            jobs = make_jobs(len(lengths), loop.time(), len(lengths))
+            jobs = make_jobs(len(lengths), loop.time(), seed * 1_000_000 + len(lengths))
             lengths |= {job.number: job.num_output_tokens for job in jobs}
             running = []
             for job in jobs:
                 await asyncio.sleep(job.arrival - loop.time())
                 running.append(group.create_task(router.run(job)))
             await asyncio.gather(*running)
-            caches = "all prompts" if num_blocks is None else "three quarters"
-            results.append(_figures(name, caches, phase, jobs, engines))
+            results.append(_figures(name, seed, caches, phase, jobs, engines))
         for task in always:
             task.cancel()
 
 
 def _figures(
-    router: str, caches: str, phase: str, jobs: Sequence[Job], engines: Sequence[VirtualEngine]
+    router: str,
+    seed: int,
+    caches: str,
+    phase: str,
+    jobs: Sequence[Job],
+    engines: Sequence[VirtualEngine],
 ) -> PhaseFigures:
     firsts = sorted(
         inf if job.first_token_at is None else job.first_token_at - job.arrival for job in jobs
@@ -136,6 +154,7 @@ def _figures(
     num_tokens = sum(len(job.prompt) for job in jobs if job.engine)
     return PhaseFigures(
         router=router,
+        seed=seed,
         caches=caches,
         phase=phase,
         num_requests=len(jobs),
@@ -147,21 +166,34 @@ def _figures(
     )
 
 
+def _describe(several: Sequence[PhaseFigures]) -> str:
+    """Means over the seeds."""
+
+    def mean(name: str) -> float:
+        return fmean(getattr(one, name) for one in several)
+
+    return (
+        f"answered {mean('answered_share'):.1%} hits {mean('hit_share'):.2%} first token p50"
+        f" {mean('p50_first_token_seconds'):.3f} p99 {mean('p99_first_token_seconds'):.3f}"
+        f" max/mean {mean('max_vs_mean'):.2f}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--routers", nargs="+", default=["quire", "cache_aware", "scores"])
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    results: list[PhaseFigures] = []
-    for router in options.routers:
-        for num_blocks in (None, _FEW_BLOCKS):
-            run_virtually(_run(router, num_blocks, results))
+    work = product(options.routers, range(options.seeds), _NUM_BLOCKS)
+    with Pool(options.processes) as pool:
+        results = [one for several in pool.map(_measure, work, chunksize=1) for one in several]
+    by_case: defaultdict[tuple[str, str, str], list[PhaseFigures]] = defaultdict(list)
     for one in results:
-        print(
-            f"{one.router:12s} {one.phase:18s} answered {one.answered_share:.1%} hits"
-            f" {one.hit_share:.1%} first token p50 {one.p50_first_token_seconds:.3f} p99"
-            f" {one.p99_first_token_seconds:.3f} max/mean {one.max_vs_mean:.2f}"
-        )
+        by_case[one.caches, one.phase, one.router].append(one)
+    for (caches, phase, router), several in sorted(by_case.items()):
+        print(f"{caches:15s} {phase:18s} {router:12s} {_describe(several)}")
     if options.json:
         options.json.write_text(json.dumps([asdict(one) for one in results], indent=1) + "\n")
 

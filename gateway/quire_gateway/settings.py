@@ -16,6 +16,7 @@ _PREFIX = "QUIRE_GATEWAY_"
 _ABOVE_ZERO = (
     "stale_seconds",
     "silence_seconds",
+    "hang_seconds",
     "request_timeout_seconds",
     "reader_stall_seconds",
     "max_connections",
@@ -62,6 +63,9 @@ class GatewaySettings:
     silence_seconds: float = 10.0
     """An engine that was silent for so long is believed to hang: its requests are tried elsewhere,
     or end with an error."""
+    hang_seconds: float = 30.0
+    """An engine that has not begun to answer a request so long after four times what was predicted
+    is believed to hang at it: the request is tried elsewhere."""
     request_timeout_seconds: float = 3600.0
     """A request may take so long at an engine."""
     reader_stall_seconds: float = 60.0

@@ -5,6 +5,7 @@ byte, and a proper end after it.
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.api.gateways import (
     FakeEngines,
     FakeRequest,
     RunningGateway,
+    answer_ok,
     chunk,
     service,
 )
@@ -162,11 +164,50 @@ def test_with_no_other_engine_the_error_is_a_proper_one(tmp_path: Path) -> None:
         fake = fakes.add(BEFORE_THE_FIRST_BYTE["garbage"])
         with RunningGateway(tmp_path / "r.json", [service([fake])]) as gateway:
             wait_until(lambda: gateway.num_eligible() == 1)
-            body = {"model": "llama3-8b", "prompt": "Once"}
-            answers = [gateway.post("/v1/completions", body) for _ in range(3)]
-    for answer in answers:
-        assert answer.status_code in (502, 503)
-        assert answer.json()["error"]["type"]
+            failed = gateway.post("/v1/completions", completion("llama3-8b"))
+            soon = {"x-quire-deadline-ms": "200"}  # before it is tried again
+            late = gateway.post("/v1/completions", completion("llama3-8b"), headers=soon)
+    assert (failed.status_code, failed.json()["error"]["code"]) == (502, "failed")
+    assert (late.status_code, late.json()["error"]["code"]) == (503, "no_engine")
+    assert int(late.headers["retry-after"]) > 0
+
+
+def test_who_comes_while_all_engines_are_left_alone_waits_for_one(tmp_path: Path) -> None:
+    async def fail_twice(request: FakeRequest) -> None:
+        if len(request.engine.requests) > 2:
+            await answer_ok(request)
+        request.writer.close()
+
+    with FakeEngines() as fakes:
+        fake = fakes.add(fail_twice)
+        with RunningGateway(tmp_path / "r.json", [service([fake])]) as gateway:
+            wait_until(lambda: gateway.num_eligible() == 1)
+            answer = gateway.post("/v1/completions", completion("llama3-8b"))
+    assert answer.status_code == 200, answer.text
+    assert len(fake.requests) == 3
+
+
+def test_an_engine_that_lives_and_never_answers_is_left_in_bounded_time(tmp_path: Path) -> None:
+    async def never(request: FakeRequest) -> None:
+        await request.reader.read()  # until the gateway gives up
+
+    with FakeEngines() as fakes:
+        dead, well = fakes.add(never), fakes.add(answer_ok)
+        path, flags = tmp_path / "r.json", ("--hang-seconds", "0.5")
+        with RunningGateway(path, [service([dead, well])], *flags) as gateway:
+            wait_until(lambda: gateway.num_eligible() == 2)
+            with ThreadPoolExecutor(16) as pool:
+                answers = list(
+                    pool.map(
+                        lambda _: gateway.post("/v1/completions", completion("llama3-8b")),
+                        range(16),
+                    )
+                )
+            assert [one.status_code for one in answers] == [200] * 16
+            assert len(dead.requests) > 1
+            wait_until(lambda: gateway.num_eligible() == 1)
+            failures = gateway.manage("/metrics").text
+    assert 'reason="timeout"' in failures
 
 
 def test_a_client_that_reads_nothing_holds_up_its_engine_and_is_cut_off(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from quire_engine.protocol.messages import PrefixChunks
 from quire_engine.scheduler.request import Request
 
 MAX_CHUNKS = 4096
-"""So many chunks are followed; beyond, the oldest are reported as gone."""
+"""So many chunks are followed; beyond, those that no request has brought for longest are reported
+as gone."""
 
 
 class PrefixChunkWatch:
@@ -66,6 +67,7 @@ class PrefixChunkWatch:
         for request_id, (request, chunks) in self._pending.items():
             if self._insert_computed(request, chunks) or request.finish_reason is not None:
                 done.append(request_id)
+                self._refresh(chunks)
         for request_id in done:
             del self._pending[request_id]
         surplus = len(self._present) - MAX_CHUNKS
@@ -84,6 +86,12 @@ class PrefixChunkWatch:
             if name not in self._present and not self._insert(request, name, mark):
                 return False
         return True
+
+    def _refresh(self, chunks: Sequence[str]) -> None:
+        """Put a prompt's chunks behind all others, its first at the very end: it goes last."""
+        for name in reversed(chunks):
+            if name in self._present:
+                self._present.move_to_end(name)
 
     def _insert(self, request: Request, name: str, mark: int) -> bool:
         key = request.table.hashes[mark]

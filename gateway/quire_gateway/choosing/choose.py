@@ -1,7 +1,8 @@
 """Where a request costs all clients together the least time.
 
     candidates    healthy, with room, first token in time, tokens as fast as promised
-    score         10 x (prompts ahead + its own uncached prompt) + what it slows others down
+    score         10 x (prompts ahead + its own uncached prompt, thrice what another engine has
+                  cached of it) + what it slows others down
     near equals   with nothing cached anywhere: by rendezvous hashing, load bounded, so that equal
                   prefixes meet before any engine has told of them; else the less loaded of two
 
@@ -26,6 +27,9 @@ MANY = 32
 PROMPT_WEIGHT = 10.0
 """A prompt in an engine's queue delays those that come behind it, too: the decodes beside which it
 is computed, and the prompts of the next seconds."""
+COPY_WEIGHT = 2.0
+"""What another engine has cached is worth so much more here than the seconds it takes to compute:
+a copy displaces other prompts, which then have to be computed again."""
 NEAR_SHARE = 1.1
 """Scores within a tenth of the best are as good: predictions are not more exact."""
 NEAR_SECONDS = 0.002
@@ -58,6 +62,7 @@ def choose(
     best, scored = inf, []
     block_size, num_blocks, all_uncached = 0, 0.0, count_uncached(demand, 0)
     latest = _latest(demand, now)
+    most_hits = max(hits.values(), default=0)
     for endpoint, figures in _usable(_sample(endpoints, hits, chance), without, now, stale_seconds):
         if figures.block_size != block_size:  # engines of one service have the same, mostly
             block_size = figures.block_size
@@ -66,11 +71,18 @@ def choose(
             continue
         num_hits = hits.get(endpoint.slot, 0)
         uncached = count_uncached(demand, num_hits) if num_hits else all_uncached
-        until_first = figures.queue_seconds + uncached * figures.seconds_per_prompt_token
+        queue_seconds = endpoint.busy_until - now
+        until_first = uncached * figures.seconds_per_prompt_token
+        if queue_seconds > 0.0:
+            until_first += queue_seconds
         is_late = latest is not None and (until_first > latest or not figures.meets_step_time)
         if is_late and not figures.is_empty:
             continue
-        score = PROMPT_WEIGHT * until_first + demand.num_output_tokens * figures.slow_down_seconds
+        weighed = until_first
+        if num_hits < most_hits:
+            num_copied = uncached - count_uncached(demand, most_hits)
+            weighed += COPY_WEIGHT * num_copied * figures.seconds_per_prompt_token
+        score = PROMPT_WEIGHT * weighed + demand.num_output_tokens * figures.slow_down_seconds
         score *= endpoint.penalty(now) * endpoint.lean.factor
         scored.append((score, endpoint, figures.num_requests))
         if score < best:
@@ -164,12 +176,12 @@ def _by_hash(near: list[tuple[Endpoint, int]], chunk: int) -> Endpoint:
     """Rendezvous hashing: each prefix has its own order of the engines; full ones are passed by."""
     bound = LOAD_BOUND * sum(load for _, load in near) / len(near) + 1.0
     free = [endpoint for endpoint, load in near if load < bound]
-    return max(free, key=lambda endpoint: _mix(chunk, endpoint.slot))
+    return max(free, key=lambda endpoint: _mix(chunk, endpoint.seed))
 
 
-def _mix(chunk: int, slot: int) -> int:
+def _mix(chunk: int, seed: int) -> int:
     """splitmix64 of both."""
-    mixed = (chunk ^ (slot + 1) * 0x9E3779B97F4A7C15) & _MASK
+    mixed = ((chunk ^ seed) + 0x9E3779B97F4A7C15) & _MASK
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
     return mixed ^ (mixed >> 31)

@@ -8,6 +8,7 @@ run until the next state comes.
 """
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import inf
 
 from quire_engine.protocol.state import EngineState
@@ -20,6 +21,8 @@ _SLOW_START_PENALTY = 2.0
 _FIRST_EJECTION_SECONDS = 1.0
 _LONGEST_EJECTION_SECONDS = 30.0
 _FAILURES_TO_EJECT = 2
+_TRIAL_SECONDS = 5.0
+"""Who comes back gets one request more at a time for each so long, until one was answered."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,8 @@ class Endpoint:
         self.address = address
         self.accelerator = accelerator
         self.slot = slot
+        self.seed = int.from_bytes(blake2b(address.encode(), digest_size=8).digest())
+        """Of its rank for a prefix: the same in all gateways."""
         self.lean = Lean()
         """Of its accelerator."""
         self.is_leaving = False
@@ -52,6 +57,8 @@ class Endpoint:
         self.state: EngineState | None = None
         self.heard_at = 0.0
         self.ready_since = 0.0
+        self.busy_until = 0.0
+        """When the prompts that are there now will be through: its queue is that less the time."""
         self.num_failures = 0
         """One after the other, without a success between."""
         self.ejected_until = 0.0
@@ -101,7 +108,8 @@ class Endpoint:
             if not sent.is_included:
                 self._count(sent, 1)
         self._num_ended, self._ended_blocks = 0, 0.0
-        self._figures = None
+        self._figures = compute_figures(state, self.own_load, self._speeds)
+        self.busy_until = now + self._figures.queue_seconds
 
     def beat(self, now: float) -> None:
         """It lives, and nothing has changed."""
@@ -113,9 +121,12 @@ class Endpoint:
         self.state = None
         self._figures = None
 
-    def send(self, counter: int, num_blocks: float, num_prompt_tokens: float) -> None:
+    def send(self, counter: int, num_blocks: float, num_prompt_tokens: float, now: float) -> None:
         """Count a request that goes there now."""
         sent = self._sent[counter] = _Sent(num_blocks, num_prompt_tokens)
+        if (figures := self.figures) is not None:
+            seconds = num_prompt_tokens * figures.seconds_per_prompt_token
+            self.busy_until = max(self.busy_until, now) + seconds
         self._count(sent, 1)
         self._figures = None
 
@@ -156,12 +167,17 @@ class Endpoint:
             and not self.is_leaving
             and now - self.heard_at < stale_seconds
             and now >= self.ejected_until
+            and (self.num_failures < _FAILURES_TO_EJECT or self._is_tried(now))
         )
 
     def penalty(self, now: float) -> float:
         """Return by what its predicted time is multiplied: above 1 while it starts slowly."""
         begun = (now - self.ready_since) / SLOW_START_SECONDS
         return 1.0 + _SLOW_START_PENALTY * (1.0 - begun) if begun < 1.0 else 1.0
+
+    def _is_tried(self, now: float) -> bool:
+        """Whether, after it was ejected, it may have one request more."""
+        return len(self._sent) <= (now - self.ejected_until) / _TRIAL_SECONDS
 
     def _count(self, sent: _Sent, times: int) -> None:
         self._num_pending += times

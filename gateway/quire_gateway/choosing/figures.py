@@ -48,7 +48,7 @@ class Figures:
     num_requests: int
     """In the engine and on the way to it."""
     queue_seconds: float
-    """Until the prompts ahead are through."""
+    """Until the prompts ahead are through, from when they were counted; see `busy_until`."""
     seconds_per_prompt_token: float
     seconds_per_output_token: float
     """Of a request more."""

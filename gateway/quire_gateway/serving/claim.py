@@ -77,8 +77,8 @@ class Tries:
         """
         if outcome.kind == "refused":
             self._num_refusals += 1
-        elif not outcome.is_nobodys_fault:
-            self._num_failures += 1
+        elif not outcome.is_nobodys_fault and outcome.reason != "connect":
+            self._num_failures += 1  # of those that have seen it: it may be what they fail of
         if self._num_refusals >= _MAX_REFUSALS:
             raise _refused(outcome)
         if self._num_failures >= _MAX_FAILURES:
@@ -145,6 +145,7 @@ class OwnClaim(Claim):
             demand=demand,
             arrived_at=wish.arrived_at,
             has_deadline=wish.has_own_deadline,
+            is_stream=wish.is_stream,
         )
 
     def open(self) -> Way | None:
@@ -219,7 +220,7 @@ class OwnClaim(Claim):
             court.metrics.retries.labels(self._service.label, "gone").inc()
             return None
         self._grant = grant
-        return Way(link, court.gateway, grant.counter, grant.holds_room)
+        return Way(link, court.gateway, grant.counter, grant.holds_room, grant.first_byte_seconds)
 
     def _refuse(self, error: ApiError) -> None:
         self._account.refuse(error.reason, self._court.clock())

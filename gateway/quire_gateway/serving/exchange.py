@@ -63,6 +63,7 @@ class Exchange:
         "_client",
         "_connecting",
         "_connection",
+        "_ends_at",
         "_inquiry",
         "_key",
         "_record",
@@ -90,6 +91,7 @@ class Exchange:
         self._key = key
         self._record = record
         self._around = around
+        self._ends_at = inf
         self._way: Way | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._connection: EngineConnection | None = None
@@ -124,8 +126,13 @@ class Exchange:
         self._around.end(self._client, self._record, None)
 
     def on_due(self) -> None:
-        """See `Answering`: the engine has taken too long."""
-        if self._relay is not None:
+        """See `Answering`: the engine has taken too long, to begin or to end."""
+        if self._relay is None:
+            return
+        seconds = self._ends_at - self._around.clock()
+        if self._relay.first_byte_at is not None and seconds > 0.0:
+            self._client.set_deadline(seconds)
+        else:
             self._relay.on_failure("timeout", was_reused=False)
 
     def _take(self, answer: Way | Exception) -> None:
@@ -201,7 +208,8 @@ class Exchange:
         self._connection = client.upstream = connection
         if client.is_paused:
             connection.pause_reading()
-        client.set_deadline(around.request_timeout_seconds)
+        self._ends_at = around.clock() + around.request_timeout_seconds
+        client.set_deadline(min(way.first_byte_seconds, around.request_timeout_seconds))
         connection.send(self._head(way), self._request.body, relay)
 
     def _settle(self, outcome: Outcome) -> None:

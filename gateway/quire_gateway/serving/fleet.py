@@ -46,6 +46,7 @@ class Fleet(Directory[Service]):
         chance: Chance,
         stale_seconds: float,
         silence_seconds: float,
+        hang_seconds: float,
     ) -> None:
         super().__init__()
         self._gateway = gateway
@@ -53,6 +54,7 @@ class Fleet(Directory[Service]):
         self._chance = chance
         self._stale_seconds = stale_seconds
         self._silence_seconds = silence_seconds
+        self._hang_seconds = hang_seconds
         self._loop = asyncio.get_running_loop()
         self._counter = 0
         self.links: dict[Endpoint, EngineLink] = {}
@@ -120,6 +122,7 @@ class Fleet(Directory[Service]):
             clock=self._loop.time,
             chance=self._chance,
             stale_seconds=self._stale_seconds,
+            hang_seconds=self._hang_seconds,
         )
 
     def _sync_engines(self, service: Service, places: Iterable[EnginePlace]) -> None:

@@ -1,6 +1,7 @@
 """What leads to one engine, and a request's way there."""
 
 from dataclasses import dataclass
+from math import inf
 
 from quire_engine.protocol.internal_token import internal_token
 from quire_gateway.http.headers import Headers, write_fields
@@ -44,6 +45,8 @@ class Way:
     counter: int
     holds_room: bool
     """Whether the engine is to let it wait, and hold room for it."""
+    first_byte_seconds: float = inf
+    """An engine that has not begun to answer by then is believed to hang."""
 
 
 def link_headers(root_secret: bytes | None, document: RoutingDocument, address: str) -> Headers:

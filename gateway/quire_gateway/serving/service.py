@@ -39,6 +39,9 @@ LENGTHS_SECONDS = 5.0
 _MANY_HEADS = 8
 """So many keys' turns are looked at when the first finds no room: one big request does not hold up
 smaller ones of others."""
+HANG_SECONDS = 30.0
+_HANG_FACTOR = 4.0
+"""So many times as long as predicted an answer may take to begin, and `HANG_SECONDS` more."""
 Tell = Callable[["Grant | ApiError"], None]
 """How who waited is told; soon, and not before the caller has returned."""
 
@@ -54,6 +57,8 @@ class Grant:
     counter: int
     holds_room: bool = False
     """Whether the engine is to let it wait, and hold room for it."""
+    first_byte_seconds: float = inf
+    """An engine that has not begun to answer by then is believed to hang."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +70,8 @@ class Ticket:
     arrived_at: float
     has_deadline: bool
     """Whether it asked for one itself."""
+    is_stream: bool = True
+    """Whether the first token is sent before the last one."""
 
 
 class Service(Served):
@@ -76,6 +83,8 @@ class Service(Served):
         Numbers this gateway's requests, rising.
     clock
         Seconds of the event loop.
+    hang_seconds
+        Beyond what is predicted, an engine may take so long to begin its answer.
     call_soon
         Calls a function with its arguments when the caller has returned; the running event loop's
         if none is given.
@@ -89,6 +98,7 @@ class Service(Served):
         clock: Callable[[], float],
         chance: Chance,
         stale_seconds: float,
+        hang_seconds: float = HANG_SECONDS,
         call_soon: Callable[..., object] | None = None,
     ) -> None:
         self.document, self.label = document, document.label
@@ -102,6 +112,7 @@ class Service(Served):
         self._clock = clock
         self._chance = chance
         self._stale_seconds = stale_seconds
+        self._hang_seconds = hang_seconds
         self._call_soon = call_soon or asyncio.get_running_loop().call_soon
         self._waiting: dict[Waiting, tuple[Ticket, Tell]] = {}
         self._answers: dict[Waiting, Grant | ApiError] = {}
@@ -176,8 +187,6 @@ class Service(Served):
         endpoint = None if is_behind else self._choose(ticket, without)
         if endpoint is not None:
             return self._grant(endpoint, ticket)
-        if without and not self.has_eligible():
-            raise self._refuse(ticket, "deadline")
         return self._wait(ticket, tell)
 
     def cancel(self, waiting: Waiting) -> None:
@@ -222,6 +231,7 @@ class Service(Served):
             ticket, tell = self._waiting[waiting]
             self._forget(waiting)
             self._tell_soon(waiting, tell, self._refuse(ticket, "deadline"))
+        self.index.expire(now)
         self.dispatch()
 
     @property
@@ -253,11 +263,29 @@ class Service(Served):
         size = ticket.demand.blocks(state.tokens_per_block) if state else 0.0
         num_hits = self.index.hits(ticket.demand.chunks).get(endpoint.slot, 0)
         num_uncached = count_uncached(ticket.demand, num_hits)
-        endpoint.send(grant.counter, size, num_uncached)
+        now = self._clock()
+        grant.first_byte_seconds = self._bound_first_byte(grant, ticket, num_uncached, now)
+        endpoint.send(grant.counter, size, num_uncached, now)
+        self.index.expect(endpoint.slot, ticket.demand.chunks, now)
         self._shares.send(endpoint.accelerator, num_uncached + ticket.demand.num_output_tokens)
         if holds_room:
             self._holding.add(endpoint)
         return grant
+
+    def _bound_first_byte(
+        self, grant: Grant, ticket: Ticket, num_uncached: float, now: float
+    ) -> float:
+        """Seconds within which its engine must have begun to answer."""
+        figures, demand = grant.endpoint.figures, ticket.demand
+        if figures is None:
+            return inf
+        seconds = max(grant.endpoint.busy_until - now, 0.0)
+        seconds += num_uncached * figures.seconds_per_prompt_token
+        if not ticket.is_stream:
+            seconds += demand.num_sequences * demand.max_tokens * figures.seconds_per_output_token
+        if grant.holds_room:
+            seconds += self.document.thresholds.max_queue_seconds
+        return self._hang_seconds + _HANG_FACTOR * seconds
 
     def _wait(self, ticket: Ticket, tell: Tell) -> Waiting:
         if self.queue.is_full:

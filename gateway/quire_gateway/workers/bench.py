@@ -153,7 +153,15 @@ class Bench:
             return
         if isinstance(answer, Way):
             hosted.has_way = True
-            channel.send(frames.Go(number, answer.link.address, answer.counter, answer.holds_room))
+            channel.send(
+                frames.Go(
+                    number,
+                    answer.link.address,
+                    answer.counter,
+                    answer.holds_room,
+                    answer.first_byte_seconds,
+                )
+            )
             return
         del worker.claims[number]
         if not isinstance(answer, ApiError):

@@ -67,6 +67,7 @@ class _Decider:
             chance=random.random,
             stale_seconds=settings.stale_seconds,
             silence_seconds=settings.silence_seconds,
+            hang_seconds=settings.hang_seconds,
         )
         clock = asyncio.get_running_loop().time
         self._bench = Bench(Court(self._fleet, self._metrics, name.encode(), clock))

@@ -87,6 +87,8 @@ class Go(Frame, tag=8):
     address: str
     counter: int
     holds_room: bool
+    first_byte_seconds: float
+    """As in `Way`."""
 
 
 class Refused(Frame, tag=9):

@@ -239,7 +239,15 @@ class RemoteClaim(Claim):
             self._court.send(frames.Settled(self._number, frames.report_of(gone, None)))
             return
         self.is_waiting = False
-        self._tell(Way(link, self._court.decider, frame.counter, frame.holds_room))
+        self._tell(
+            Way(
+                link,
+                self._court.decider,
+                frame.counter,
+                frame.holds_room,
+                frame.first_byte_seconds,
+            )
+        )
 
     def end_waiting(self, answer: Exception | Way) -> None:
         """The wait is over; the decider knows nothing of it any more."""

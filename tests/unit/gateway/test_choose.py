@@ -17,7 +17,7 @@ def test_a_faster_engine_is_preferred_until_its_queue_is_longer() -> None:
     fast, slow = endpoint(0), endpoint(1, state(step_time=SLOW))
     wanted = demand()
     assert choose([slow, fast], wanted, {}, now=0.0, chance=lambda: 0.5) is fast
-    fast.send(1, 10.0, 200_000.0)
+    fast.send(1, 10.0, 200_000.0, 0.0)
     assert choose([slow, fast], wanted, {}, now=0.0, chance=lambda: 0.5) is slow
 
 
@@ -25,7 +25,9 @@ def test_a_fast_engine_gets_no_queue_for_the_sake_of_its_pace() -> None:
     fast, slow = endpoint(0), endpoint(1, state(held=10, running=1, step_time=SLOW))
     long_answer = demand(max_tokens=1000)
     assert choose([slow, fast], long_answer, {}, now=0.0, chance=lambda: 0.5) is fast
-    fast.send(1, 10.0, 20_000.0)  # half a second of prompts; answers take ten times as long there
+    fast.send(
+        1, 10.0, 20_000.0, 0.0
+    )  # half a second of prompts; answers take ten times as long there
     assert choose([slow, fast], long_answer, {}, now=0.0, chance=lambda: 0.5) is slow
 
 
@@ -33,8 +35,16 @@ def test_cached_prefixes_are_worth_the_seconds_they_save() -> None:
     engines = [endpoint(n, state(held=10, running=1)) for n in range(3)]
     long = demand(num_prompt_tokens=4000, max_tokens=1, chunks=tuple(range(10)))
     assert choose(engines, long, {1: 9}, now=0.0, chance=lambda: 0.9) is engines[1]
-    engines[1].send(1, 1.0, 20_000.0)  # what it has cached saves less than its queue takes
+    engines[1].send(1, 1.0, 20_000.0, 0.0)  # what it has cached saves less than its queue takes
     assert choose(engines, long, {1: 9}, now=0.0, chance=lambda: 0.9) is not engines[1]
+
+
+def test_what_another_engine_has_cached_is_copied_only_for_more_than_its_own_time() -> None:
+    engines = [endpoint(n, state(held=10, running=1)) for n in range(2)]
+    prompt = demand(num_prompt_tokens=4000, max_tokens=1, chunks=tuple(range(10)))
+    for queued, chosen in ((4000.0, 1), (16_000.0, 0)):
+        engines[1].send(int(queued), 1.0, queued, 0.0)
+        assert choose(engines, prompt, {1: 9}, now=0.0, chance=lambda: 0.9) is engines[chosen]
 
 
 def test_an_engine_without_room_is_not_chosen_though_it_is_faster() -> None:
@@ -60,7 +70,7 @@ def test_an_empty_engine_takes_what_no_ceiling_allows() -> None:
 
 def test_a_first_token_that_would_be_late_waits_or_goes_elsewhere() -> None:
     busy = endpoint(0, state(held=10, running=1))
-    busy.send(1, 1.0, 100_000.0)
+    busy.send(1, 1.0, 100_000.0, 0.0)
     soon = demand(deadline_seconds=0.5)
     assert choose([busy], soon, {}, now=0.0, chance=lambda: 0.0) is None
     assert choose([busy], demand(deadline_seconds=500.0), {}, now=0.0, chance=lambda: 0.0)
@@ -86,7 +96,7 @@ def spread(engines: list[Endpoint], num_requests: int) -> list[Endpoint]:
     for number in range(num_requests):
         one = choose(engines, demand(), {}, now=0.0, chance=random.random)
         assert one is not None
-        one.send(number, 8.0, 100.0)
+        one.send(number, 8.0, 100.0, 0.0)
         chosen.append(one)
     return chosen
 
@@ -109,7 +119,7 @@ def test_equal_prefixes_meet_before_any_engine_has_told_of_them_and_make_no_hot_
     for number in range(40):
         one = choose(engines, few, {}, now=0.0, chance=lambda: 0.1)
         assert one is not None
-        one.send(number, 1.0, 0.0)
+        one.send(number, 1.0, 0.0, 0.0)
         counts[one] += 1
     assert max(counts.values()) <= 1.25 * (40 + 8) / 4 + 1
 

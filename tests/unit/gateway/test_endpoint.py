@@ -18,7 +18,7 @@ def free_and_num(one: Endpoint) -> tuple[int, int]:
 
 def test_what_was_sent_counts_until_the_state_has_it() -> None:
     one = endpoint(heard=state(held=100))
-    one.send(7, num_blocks=50.0, num_prompt_tokens=400.0)
+    one.send(7, num_blocks=50.0, num_prompt_tokens=400.0, now=0.0)
     assert free_and_num(one) == (950 - 150, 1)
 
     one.hear(state(held=150, running=1, counter=7), 1.0)
@@ -43,6 +43,22 @@ def test_prompts_that_are_being_computed_are_ahead_too() -> None:
     assert seconds_ahead(state(queued=50)) > 0
 
 
+def test_prompts_are_worked_off_between_two_states() -> None:
+    one = endpoint(heard=state(held=10, running=1))
+    figures = one.figures
+    assert figures is not None
+    second = 1.0 / figures.seconds_per_prompt_token
+    one.send(1, 1.0, second, 5.0)
+    assert one.busy_until == pytest.approx(6.0, rel=0.05)
+    one.send(2, 1.0, second, 5.5)
+    assert one.busy_until == pytest.approx(7.0, rel=0.05)
+    one.send(3, 1.0, second, 9.0)
+    assert one.busy_until == pytest.approx(10.0, rel=0.05)
+
+    one.hear(state(held=10, running=1, counter=3), 9.2)  # it has computed all of them
+    assert one.busy_until == pytest.approx(9.2)
+
+
 def test_small_steps_make_prompts_slow() -> None:
     def of(max_step_tokens: int | None) -> float:
         figures = endpoint(heard=state(max_step_tokens=max_step_tokens)).figures
@@ -50,6 +66,22 @@ def test_small_steps_make_prompts_slow() -> None:
         return figures.seconds_per_prompt_token
 
     assert of(256) > of(8192) == of(None)
+
+
+def test_who_comes_back_after_failures_is_tried_with_few_requests_until_it_answers() -> None:
+    one = endpoint()
+    one.fail(0.0)
+    one.fail(0.0)
+    one.beat(1.0)
+    assert one.is_eligible(1.0, 3.0)
+    one.send(1, 1.0, 1.0, 1.0)
+    assert not one.is_eligible(1.0, 3.0)
+    one.beat(9.0)
+    assert one.is_eligible(9.0, 3.0)
+    one.send(2, 1.0, 1.0, 9.0)
+    assert not one.is_eligible(9.0, 3.0)
+    one.succeed()
+    assert one.is_eligible(9.0, 3.0)
 
 
 def test_an_engine_that_fails_again_and_again_is_left_alone_ever_longer() -> None:
@@ -100,7 +132,7 @@ class EndpointHistories(RuleBasedStateMachine):
         self.counter += 1
         self.at_engine[self.counter] = blocks
         self.on_the_way.append(self.counter)
-        self.endpoint.send(self.counter, float(blocks), 16.0 * blocks)
+        self.endpoint.send(self.counter, float(blocks), 16.0 * blocks, 0.0)
 
     @precondition(lambda self: self.on_the_way)
     @rule()

@@ -5,7 +5,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from quire_engine.protocol.state import PrefixChunkLog
-from quire_gateway.choosing.prefix_index import MAX_CHUNKS_PER_ENGINE, Event, PrefixIndex
+from quire_gateway.choosing.prefix_index import (
+    EXPECTED_SECONDS,
+    MAX_CHUNKS_PER_ENGINE,
+    Event,
+    PrefixIndex,
+)
 from quire_gateway.choosing.text_chunks import (
     CHUNK_BYTES,
     MAX_CHUNKS,
@@ -65,6 +70,28 @@ def test_an_engine_that_reports_ever_more_is_bounded() -> None:
     events: list[Event] = [("inserted", name(n)) for n in range(2 * MAX_CHUNKS_PER_ENGINE)]
     index.follow(slot, log(0, *events))
     assert len(index) == MAX_CHUNKS_PER_ENGINE
+
+
+def test_what_was_sent_counts_as_cached_until_the_engine_should_have_told_it() -> None:
+    index = PrefixIndex()
+    slot, other = index.join(), index.join()
+    index.follow(slot, log(0))
+    index.expect(slot, (1, 2, 3), 0.0)
+    index.expect(other, (1,), 5.0)
+    assert index.hits((1, 2, 3)) == {slot: 3, other: 1}
+
+    index.follow(slot, log(0, ("inserted", name(1)), ("inserted", name(2))))
+    index.expire(EXPECTED_SECONDS)
+    assert index.hits((1, 2, 3)) == {slot: 2, other: 1}
+    index.expire(EXPECTED_SECONDS + 5.0)
+    assert index.hits((1, 2, 3)) == {slot: 2}
+
+    index.expect(other, (1, 2), 20.0)
+    index.follow(slot, log(2, ("evicted", name(1))))
+    assert index.hits((1, 2)) == {other: 2}
+    index.leave(other)
+    assert len(index) == 1
+    assert index.hits((1, 2)) == {}
 
 
 class IndexHistories(RuleBasedStateMachine):

@@ -15,6 +15,7 @@ from quire_engine.config import (
 )
 from quire_engine.core.engine import EngineCore
 from quire_engine.core.gateway_counters import MAX_GATEWAYS, GatewayCounters
+from quire_engine.core.prefix_chunks import MAX_CHUNKS
 from quire_engine.execution.base import Executor, StepResult
 from quire_engine.protocol.messages import AddRequest, FinishReason, ModelFacts, Priority
 from quire_engine.protocol.sampling import SamplingParams
@@ -197,6 +198,27 @@ def test_chunks_are_reported_when_computed_and_when_their_blocks_are_evicted() -
     news = core.prefix_news()
     assert news is not None
     assert news.events == [(True, "p2"), (True, "p3")]
+
+
+def test_of_too_many_chunks_those_are_followed_on_that_requests_bring() -> None:
+    core = make_core()
+    often = [f"s{number}" for number in range(4)]
+    for request_id, names in (
+        ("a", often),
+        ("b", [f"q{number}" for number in range(MAX_CHUNKS)]),
+        ("c", often),
+    ):
+        core.add(ask(request_id, range(64), 2, prefix_chunks=names), 0.0)
+        step_until_idle(core)
+        core.prefix_news()
+
+    core.add(ask("d", range(64), 2, prefix_chunks=[f"r{n}" for n in range(MAX_CHUNKS)]), 1.0)
+    step_until_idle(core)
+    news = core.prefix_news()
+    assert news is not None
+    gone = {name for has_come, name in news.events if not has_come}
+    assert len(gone) > MAX_CHUNKS // 4
+    assert not gone & set(often)
 
 
 def test_a_chunk_without_a_full_block_is_never_claimed() -> None:

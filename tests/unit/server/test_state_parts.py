@@ -66,15 +66,31 @@ def test_a_core_that_died_is_a_gap_even_when_nothing_was_cached_since() -> None:
     assert ring.since(2) == (2, [("inserted", "a")])
 
 
-def test_the_ring_keeps_the_newest_and_a_late_reader_sees_that_it_missed_some() -> None:
+def test_who_comes_too_late_for_the_newest_events_gets_all_that_is_cached_now() -> None:
     ring = PrefixRing()
     for number in range(3 * NUM_KEPT):
         ring.take(chunks(number, str(number)))
+    ring.take(PrefixChunks(first_number=3 * NUM_KEPT, events=[(False, "0"), (False, "7")]))
 
-    first, events = ring.since(0)
-    assert first == 2 * NUM_KEPT
-    assert len(events) == NUM_KEPT
-    assert events[0] == ("inserted", str(2 * NUM_KEPT))
+    for reader in (PrefixRing(ring.content()), ring):
+        for number in (0, 5, NUM_KEPT):
+            first, events = reader.since(number)
+            assert first + len(events) == reader.next_number
+            assert first != number or number == 0
+            assert events == [("inserted", str(n)) for n in range(3 * NUM_KEPT) if n not in (0, 7)]
+
+
+def test_what_is_cached_now_never_seems_to_follow_what_a_late_reader_knows() -> None:
+    ring = PrefixRing()
+    for number in range(3 * NUM_KEPT):
+        ring.take(chunks(number, str(number)))
+    for number in range(NUM_KEPT):
+        ring.take(PrefixChunks(first_number=3 * NUM_KEPT + number, events=[(False, str(number))]))
+
+    first, events = ring.since(2 * NUM_KEPT)  # as many as are cached lie between
+    assert first != 2 * NUM_KEPT
+    assert first + len(events) == ring.next_number
+    assert set(events) < {("inserted", str(n)) for n in range(NUM_KEPT, 3 * NUM_KEPT)}
 
 
 def test_a_counter_is_not_included_while_an_earlier_request_is_on_its_way() -> None:
