@@ -12,8 +12,15 @@ from quire_operator.errors import ApiError, SettingsError
 _KEY = "root"
 
 
-async def load_or_make(api: ClusterApi, namespace: str, name: str) -> bytes:
+async def load_or_make(
+    api: ClusterApi, namespace: str, name: str, known: bytes | None = None
+) -> bytes:
     """The root secret; made if there is none. Two replicas that both make it agree on the first.
+
+    Parameters
+    ----------
+    known
+        What it was, which it becomes again when it was deleted: all tokens are made from it.
 
     Raises
     ------
@@ -24,7 +31,7 @@ async def load_or_make(api: ClusterApi, namespace: str, name: str) -> bytes:
     """
     found = await api.get(SECRETS, namespace, name)
     if found is None:
-        made = base64.b64encode(secrets.token_hex(32).encode()).decode()
+        made = base64.b64encode(known or secrets.token_hex(32).encode()).decode()
         body = {
             "apiVersion": "v1",
             "kind": "Secret",

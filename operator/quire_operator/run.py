@@ -187,6 +187,7 @@ class _Operator:
     async def _work(self) -> None:
         await self._synchronize()
         await self._leader.win()
+        await self._look_at_root()  # it may have been made anew while another led
         self._metrics.is_leader.set(1)
         freeze_startup_heap()
         async with asyncio.TaskGroup() as group:
@@ -219,6 +220,18 @@ class _Operator:
                 raise
             await asyncio.sleep(pause)
 
+    async def _look_at_root(self) -> None:
+        """Use the root secret as it is now; as it was, where that cannot be told."""
+        place = self._settings.operator_namespace, self._settings.root_secret
+        try:
+            root = await root_secret.load_or_make(self._api, *place, known=self._root)
+        except (ApiError, SettingsError) as error:
+            _log.warning("the root secret stays as it was read last: %s", error)
+            return
+        if root != self._root:
+            _log.warning("the root secret is another one: all internal tokens change")
+            self._root = root
+
     async def _end_when_lost(self) -> None:
         await self._leader.keep()
         raise ApiError("this replica is the leader no more: it ends, to begin as a follower")
@@ -226,6 +239,7 @@ class _Operator:
     async def _resync(self) -> None:
         while True:
             await asyncio.sleep(self._settings.resync_seconds)
+            await self._look_at_root()
             try:
                 await self._watching.list_all(self._api)
             except ApiError as error:

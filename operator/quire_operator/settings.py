@@ -76,6 +76,12 @@ class OperatorSettings:
         for name in ("gateway_port", "http_port"):
             if not 1 <= getattr(self, name) <= 65535:
                 self._refuse(name, "a port, 1 to 65535")
+        watched = self.watched_namespaces
+        if watched and self.gateway_namespace and self.gateway_namespace not in watched:
+            raise SettingsError(
+                f"--namespaces lacks {self.gateway_namespace}, which --gateway-namespace names: add"
+                " it, or the gateway's pods are not seen, and services lead nowhere"
+            )
         if self.token_epoch < 0:
             self._refuse("token_epoch", "0 or more")
 

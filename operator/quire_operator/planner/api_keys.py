@@ -24,6 +24,7 @@ from msgspec import Meta
 MIN_KEY_LENGTH = 16
 """Of a key in characters: gateways are told hashes in a ConfigMap, and a short key can be guessed
 from its hash."""
+_MAX_KEY_LENGTH = 4096
 MAX_DOCUMENT_BYTES = 900_000
 """Of all keys in a routing document, which is an object of at most 1 MiB."""
 
@@ -60,7 +61,7 @@ class ApiKeys:
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    key: Annotated[str, Meta(max_length=4096)] | None = None
+    key: Annotated[str, Meta(max_length=_MAX_KEY_LENGTH)] | None = None
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
     models: Annotated[tuple[_ServedName, ...], Meta(max_length=64)] = ()
     max_priority: Literal["interactive", "background"] = "interactive"
@@ -122,6 +123,8 @@ class _Written(msgspec.Struct, frozen=True):
 
 def _read(name: str, value: str) -> RoutedKey:
     text = _text(value)
+    if text[:1] in ("[", '"'):
+        raise _BadEntryError("is JSON, but no object: write the key alone, or an object")
     if not text.startswith("{"):
         return RoutedKey(name=name, sha256=_digest(text))
     entry = _entry(text)
@@ -167,5 +170,9 @@ def _digest(key: str) -> str:
     if len(key) < MIN_KEY_LENGTH:
         raise _BadEntryError(
             f"has a key of less than {MIN_KEY_LENGTH} characters: use a longer one"
+        )
+    if len(key) > _MAX_KEY_LENGTH:
+        raise _BadEntryError(
+            f"has a key of more than {_MAX_KEY_LENGTH} characters: use a shorter one"
         )
     return hashlib.sha256(key.encode()).hexdigest()

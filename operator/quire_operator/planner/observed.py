@@ -1,5 +1,6 @@
 """A service and its parts as they are in the cluster, from the API server's objects."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +19,9 @@ from quire_operator.planner.names import (
 from quire_operator.resource.reading import InferenceService
 
 _STEP_PERCENT = 5
+_MOST_BLOCKS = 1 << 40
+_MULTIPLES = {"": 1, "k": 10**3, "M": 10**6, "Ki": 1 << 10, "Mi": 1 << 20}
+_QUANTITY = re.compile(r"([0-9]{1,12})(|k|M|Ki|Mi)")
 _GOOD_WAITS = frozenset(("ContainerCreating", "PodInitializing"))
 
 
@@ -171,12 +175,17 @@ def engine_from(state: EngineState) -> Engine:
     """An engine from its state."""
     return Engine(
         revision=state.model_revision or "",
-        num_blocks=state.blocks.total,
-        num_held=state.blocks.held,
-        num_reserved=state.blocks.reserved,
+        num_blocks=_bounded(state.blocks.total),
+        num_held=_bounded(state.blocks.held),
+        num_reserved=_bounded(state.blocks.reserved),
         is_refusing=state.pressure is not None and state.pressure.value >= 1,
         loading=_loading(state.loading) if state.loading else None,
     )
+
+
+def _bounded(number: int) -> int:
+    """A count as an engine could have it: an image of a user's own may say what it likes."""
+    return min(max(number, 0), _MOST_BLOCKS)
 
 
 def _loading(loading: Loading) -> LoadingEngine:
@@ -255,10 +264,16 @@ def node_from(body: Mapping[str, Any]) -> Node:
     return Node(
         name=metadata["name"],
         product=metadata.get("labels", {}).get(PRODUCT_LABEL, ""),
-        num_gpus=int(status.get("allocatable", {}).get(GPU_RESOURCE, "0")),
+        num_gpus=_amount(status.get("allocatable", {}).get(GPU_RESOURCE, "0")),
         is_ready=ready and not body.get("spec", {}).get("unschedulable", False),
         created_at=moment(metadata["creationTimestamp"]),
     )
+
+
+def _amount(quantity: object) -> int:
+    """A number of devices as the API server writes it: 8, or 1k; 0 for what is none."""
+    found = _QUANTITY.fullmatch(str(quantity))
+    return int(found[1]) * _MULTIPLES[found[2]] if found else 0
 
 
 def moment(text: str) -> datetime:

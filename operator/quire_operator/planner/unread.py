@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from quire_operator.planner.conditions import stamp
-from quire_operator.resource.reading import InvalidResourceError, read_status
+from quire_operator.resource.reading import InferenceService, InvalidResourceError, read_status
 from quire_operator.resource.status import (
     CONDITION_TYPES,
     Condition,
@@ -46,6 +46,15 @@ def of_refused(status: InferenceServiceStatus, words: str, now: datetime) -> Inf
     )
     told = f"the API server did not take the status: {words[:_MAX_WORDS]}"
     return _not_ready(bare, status.observed_generation, "StatusRefused", told, now)
+
+
+def of_failure(service: InferenceService, now: datetime) -> InferenceServiceStatus:
+    """The status of a service that no look goes well at, by an error of the operator's own."""
+    words = (
+        "the operator fails on this service by an error of its own, and goes on trying: its log"
+        f" says more, with {'/'.join(service.key)}. What runs stays as it is"
+    )
+    return _not_ready(service.status, service.generation, "InternalError", words, now)
 
 
 def _not_ready(

@@ -3,6 +3,8 @@
 queue       which services need a look, each by one worker at a time
 observing   from the store to what planning needs
 applying    the difference, to the API server
+ownership   whose an object is
+status_writer, event_writer  what is said
 engines     what engines say of themselves, and their limits
 reconciler  one look at one service
 metrics     of the operator itself

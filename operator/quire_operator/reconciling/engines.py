@@ -5,6 +5,7 @@ Both with the service's internal token.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,8 +23,17 @@ from quire_operator.resource.reading import InferenceService
 
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0, connect=2.0)
 _MOST_AT_A_TIME = 50
+_MOST_BYTES = 512 * 1024
+"""Of an answer: a user's own image may answer as it likes, and all services share this memory."""
 _FRESH_POLLS = 3
 """A state is used for as many polls as this; then it is as if there were none."""
+
+
+class _NonsenseError(Exception):
+    """An answer that no engine gives."""
+
+
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, _NonsenseError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,14 +118,13 @@ class Engines:
                 body = await self._request("GET", pod, "/state", headers)
                 state = msgspec.json.decode(body, type=EngineState)
                 if state.schema_version != SCHEMA_VERSION:
-                    self._failed[key] = f"its state has schema version {state.schema_version}"
-                    return
+                    raise _NonsenseError(f"its state has schema version {state.schema_version}")
                 self._heard[key] = _Heard(engine=engine_from(state), at=self._clock())
                 self._failed.pop(key, None)
                 if state.thresholds is not None and state.thresholds != limits:
                     text = msgspec.json.encode(limits)
                     await self._request("PUT", pod, "/thresholds", headers, text)
-            except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
+            except _FAILURES as error:
                 self._failed[key] = _why(error)
 
     async def _request(
@@ -124,20 +133,34 @@ class Engines:
         if self._session is None:
             # kept until the next question: to connect costs as much as to ask
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=self._fresh_seconds)
-            self._session = aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector)
+            self._session = aiohttp.ClientSession(
+                timeout=_TIMEOUT,
+                connector=connector,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
         url = f"http://{host}:{ENGINE_PORT}{path}"
         async with self._session.request(
             method, url, headers=headers, data=body or None, allow_redirects=False
         ) as answer:
             answer.raise_for_status()
-            return await answer.read()
+            read = bytearray()
+            async for chunk in answer.content.iter_any():
+                read += chunk
+                if len(read) > _MOST_BYTES:
+                    raise _NonsenseError(f"its answer is larger than {_MOST_BYTES} bytes")
+            return bytes(read)
 
     def _headers(self, service: InferenceService) -> dict[str, str]:
         token = internal_token(
             self._root_secret(), service.namespace, service.name, self._token_epoch
         )
-        return {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        return {
+            "authorization": f"Bearer {token}",
+            "content-type": "application/json",
+            "accept-encoding": "identity",
+        }
 
 
 def _why(error: Exception) -> str:
@@ -145,9 +168,11 @@ def _why(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientResponseError):
         is_token = error.status in (401, 403)
         return f"it answers {error.status}" + (" to the internal token" if is_token else "")
+    if isinstance(error, _NonsenseError):
+        return str(error)
     if isinstance(error, msgspec.DecodeError):
         return "its answer is no state of an engine"
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    reason = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    return (getattr(reason, "strerror", "") or type(reason).__name__).lower()
+    number = getattr(error, "errno", None)
+    return os.strerror(number).lower() if number else type(error).__name__

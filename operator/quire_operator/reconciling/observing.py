@@ -1,13 +1,15 @@
 """From the store to what planning needs of one service."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from quire_operator.cluster.kinds import DEPLOYMENTS, NODES, PODS, SERVICES
 from quire_operator.cluster.store import Key, Store, key_of
-from quire_operator.planner.names import ROLE_LABEL
+from quire_operator.planner.names import ACCELERATOR_LABEL, ROLE_LABEL, deployment_name
 from quire_operator.planner.observed import (
     Engine,
     Observed,
+    Pod,
     SecretsSeen,
     deployment_from,
     node_from,
@@ -37,11 +39,7 @@ def observe(
     return Observed(
         service=service,
         deployments={one.accelerator: one for one in deployments},
-        pods=tuple(
-            pod_from(body)
-            for body in store.parts(PODS.kind, service.key)
-            if body["metadata"]["labels"].get(ROLE_LABEL) == "engine"
-        ),
+        pods=engine_pods(store, service.key),
         nodes=tuple(map(node_from, store.all(NODES.kind))) if may_see_nodes else None,
         engines=engines,
         secrets=secrets,
@@ -49,6 +47,29 @@ def observe(
         root_secret=root_secret,
         name_owner=owners.pop(service.served_name, None),
         alias_owners=owners,
+    )
+
+
+def engine_pods(store: Store, service: Key) -> tuple[Pod, ...]:
+    """The pods of a service's Deployments: others may have their labels, too."""
+    return tuple(
+        pod_from(body)
+        for body in store.parts(PODS.kind, service)
+        if _is_engine(body["metadata"], service[1])
+    )
+
+
+def _is_engine(metadata: Mapping[str, Any], service: str) -> bool:
+    """Whether a pod is of a ReplicaSet that has the name of one of the service's Deployments."""
+    labels = metadata["labels"]
+    if labels.get(ROLE_LABEL) != "engine":
+        return False
+    deployment = deployment_name(service, labels.get(ACCELERATOR_LABEL, ""))
+    owner = ("ReplicaSet", f"{deployment}-{labels.get('pod-template-hash', '')}")
+    return any(
+        (one["kind"], one["name"]) == owner
+        for one in metadata.get("ownerReferences") or ()
+        if one.get("controller")
     )
 
 

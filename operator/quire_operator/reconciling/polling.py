@@ -14,8 +14,8 @@ from quire_operator.cluster.kinds import PODS, SERVICES
 from quire_operator.cluster.store import Key, Store
 from quire_operator.errors import ApiError
 from quire_operator.logs import of
-from quire_operator.planner.observed import pod_from
 from quire_operator.reconciling.engines import Engines
+from quire_operator.reconciling.observing import engine_pods
 from quire_operator.reconciling.queue import WorkQueue
 from quire_operator.reconciling.secrets import NamedSecrets
 from quire_operator.resource.reading import InvalidResourceError, read
@@ -112,7 +112,7 @@ class Polling:
             service = read(body)
         except InvalidResourceError:
             return
-        pods = tuple(map(pod_from, self._store.parts(PODS.kind, key)))
+        pods = engine_pods(self._store, key)
         is_new = await self._engines.ask(service, pods)
         try:
             is_new |= await self._secrets.refresh(service)

@@ -1,5 +1,6 @@
 """One look at one service: observe, plan, apply, say."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from quire_operator.planner.plan import plan
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.reconciling.applying import Applied, Applier
 from quire_operator.reconciling.engines import Engines
+from quire_operator.reconciling.event_writer import EventWriter
 from quire_operator.reconciling.metrics import Metrics
 from quire_operator.reconciling.observing import observe
 from quire_operator.reconciling.queue import WorkQueue
@@ -61,6 +63,7 @@ class Reconciler:
         self._may_see_nodes = may_see_nodes
         self._applier = Applier(api, store)
         self._writer = StatusWriter(api, clock)
+        self._events = EventWriter(api, clock)
 
     async def work(self) -> None:
         """Take keys from the queue for ever. No error leaves this loop."""
@@ -77,13 +80,22 @@ class Reconciler:
                 delay = self._queue.failed(key)
                 self._metrics.note_failure(key)
                 _log.exception("%s/%s: a look failed; again in %.1f s", *key, delay, extra=of(key))
+                await self._say_failure(key)
             else:
                 self._queue.done(key)
             self._metrics.note_look(self._clock() - began)
 
+    async def _say_failure(self, key: Key) -> None:
+        """After some tries, say in the status that they fail: else it would say what was."""
+        body = self._store.get(SERVICES.kind, key)
+        if body is None or self._queue.num_failures(key) < _TRIES_BEFORE_SAID:
+            return
+        with contextlib.suppress(ApiError, InvalidResourceError):
+            await self._writer.write_failure(read(body), self._now())
+
     async def post_events(self) -> None:
         """Write the events of all looks, for ever."""
-        await self._writer.post_events()
+        await self._events.run()
 
     def doubt(self, key: Key) -> None:
         """Look the next time at what is not watched of a service, too."""
@@ -101,6 +113,7 @@ class Reconciler:
         if body is None:
             if self._writer.forget(key):
                 _log.info("%s/%s: deleted", *key, extra=of(key))
+            self._events.forget(key)
             self._metrics.forget(key)
             self._applier.forget(key)
             self._secrets.forget(key)
@@ -125,7 +138,7 @@ class Reconciler:
             # said as it is now; the objects would be the same
             wanted = plan(replace(observed, refusals=refusals), self._settings, now)
         wait = await self._writer.write(service, wanted.status, now)
-        self._writer.post(service, wanted.events, now)
+        self._events.post(service, wanted.events, now)
         self._metrics.note_service(service.key, wanted.status, applied.num_writes)
         if wait is not None:
             self._queue.add_later(service.key, wait)

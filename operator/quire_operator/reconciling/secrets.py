@@ -106,8 +106,8 @@ class NamedSecrets:
             return SecretsSeen(unreadable=(f"{name}: {error.words}",))
         if found is None:
             return SecretsSeen(missing=(name,))
-        if key not in (found.get("data") or {}):
-            return SecretsSeen(missing=(f"{name} with a key {key}",))
+        if not (found.get("data") or {}).get(key):
+            return SecretsSeen(missing=(f"{name} with a key {key} that is not empty",))
         return NO_SECRETS
 
     async def _read_keys(

@@ -1,9 +1,6 @@
-"""Status and events, to the API server: on a transition, or at most once a minute for figures."""
+"""The status, to the API server: on a transition, or at most once a minute for figures."""
 
-import asyncio
-import logging
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -12,15 +9,11 @@ from msgspec import structs, to_builtins
 from quire_operator.cluster.api import Body, ClusterApi
 from quire_operator.cluster.store import Key, key_of
 from quire_operator.errors import ApiError
-from quire_operator.logs import of
-from quire_operator.planner.events import Event
-from quire_operator.planner.names import MANAGER, STATUS_MANAGER
-from quire_operator.planner.unread import of_refused, of_unreadable
+from quire_operator.planner.names import STATUS_MANAGER
+from quire_operator.planner.unread import of_failure, of_refused, of_unreadable
 from quire_operator.resource.crd import API_VERSION, KIND
 from quire_operator.resource.reading import InferenceService, InvalidResourceError
 from quire_operator.resource.status import InferenceServiceStatus
-
-_log = logging.getLogger(__name__)
 
 _FIGURE_SECONDS = 60.0
 _INVALID = 422
@@ -42,7 +35,6 @@ class StatusWriter:
         self._api = api
         self._clock = clock
         self._written: dict[Key, _Written] = {}
-        self._unposted: asyncio.Queue[Body] = asyncio.Queue()
 
     def forget(self, service: Key) -> bool:
         """A service is gone; whether anything was ever said of it."""
@@ -84,8 +76,15 @@ class StatusWriter:
         self, body: Mapping[str, Any], error: InvalidResourceError, now: datetime
     ) -> None:
         """Say of a service that its spec cannot be read."""
-        key, uid = key_of(body), body["metadata"].get("uid", "")
-        status = of_unreadable(body, error, now)
+        uid = body["metadata"].get("uid", "")
+        await self._write_bare(key_of(body), uid, of_unreadable(body, error, now))
+
+    async def write_failure(self, service: InferenceService, now: datetime) -> None:
+        """Say of a service that no look goes well at it."""
+        known = structs.replace(service, status=self.last(service))
+        await self._write_bare(service.key, service.uid, of_failure(known, now))
+
+    async def _write_bare(self, key: Key, uid: str, status: InferenceServiceStatus) -> None:
         written = self._written.get(key)
         if written is None or (written.uid, written.status) != (uid, status):
             await self._apply(key, status)
@@ -98,27 +97,6 @@ class StatusWriter:
         written = self._written.get(service.key)
         is_known = written is not None and written.uid == service.uid
         return written.at if written is not None and is_known else float("-inf")
-
-    def post(self, service: InferenceService, events: Sequence[Event], now: datetime) -> None:
-        """Log events; they are written when there is time for it: the next service comes first."""
-        for event in events:
-            _log.info(
-                "%s/%s: %s: %s",
-                *service.key,
-                event.reason,
-                event.message,
-                extra=of(service.key, reason=event.reason, event=event.kind),
-            )
-            self._unposted.put_nowait(_event_body(service, event, now))
-
-    async def post_events(self) -> None:
-        """Write events for ever, one after another."""
-        while True:
-            body = await self._unposted.get()
-            try:
-                await self._api.post_event(body)
-            except Exception:  # noqa: BLE001 - a bug must not stop the operator
-                _log.exception("an event could not be written")
 
 
 def without_figures(status: InferenceServiceStatus) -> InferenceServiceStatus:
@@ -150,30 +128,3 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, dict):
         return {name: _without_nulls(one) for name, one in value.items() if one is not None}
     return [_without_nulls(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def _event_body(service: InferenceService, event: Event, now: datetime) -> Body:
-    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {
-            "namespace": service.namespace,
-            "name": f"{service.name}.{uuid.uuid4().hex[:16]}",
-        },
-        "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "namespace": service.namespace,
-            "name": service.name,
-            "uid": service.uid,
-        },
-        "type": event.kind,
-        "reason": event.reason,
-        "message": event.message[:1000],
-        "source": {"component": MANAGER},
-        "reportingComponent": MANAGER,
-        "firstTimestamp": moment,
-        "lastTimestamp": moment,
-        "count": 1,
-    }

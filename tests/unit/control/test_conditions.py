@@ -467,9 +467,15 @@ def test_progress_is_rounded_down_so_that_the_end_is_the_end() -> None:
 
 
 def engine(held: int, **more: Any) -> Engine:
+    """What plans know of an engine that says such a state."""
+    return engine_from(state_of(held, **more))
+
+
+def state_of(held: int, **more: Any) -> EngineState:
+    """An engine's state."""
     blocks = {"total": 1000, "held": held, "free": 0, "cached": 0, "reserved": 300, "queued": 0}
     log = {"first_number": 0, "next_number": 0}
-    state = convert(
+    return convert(
         {
             "schema_version": 1,
             "sequence": 1,
@@ -499,4 +505,3 @@ def engine(held: int, **more: Any) -> Engine:
         },
         EngineState,
     )
-    return engine_from(state)

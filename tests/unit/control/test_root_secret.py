@@ -24,8 +24,9 @@ class Secrets:
         self.body = body
         return body
 
-    async def load(self) -> bytes:
-        return await load_or_make(cast("ClusterApi", self), "quire-system", "quire-root")
+    async def load(self, known: bytes | None = None) -> bytes:
+        api = cast("ClusterApi", self)
+        return await load_or_make(api, "quire-system", "quire-root", known=known)
 
 
 async def test_one_that_is_made_is_text_without_blanks_so_that_all_read_the_same() -> None:
@@ -44,3 +45,12 @@ async def test_one_made_by_hand_is_read_without_its_line_break() -> None:
 async def test_one_that_is_too_short_says_what_to_do() -> None:
     with pytest.raises(SettingsError, match="quire-system/quire-root has no key root"):
         await Secrets(b"short          \n").load()
+
+
+async def test_one_that_was_deleted_becomes_what_it_was() -> None:
+    secrets = Secrets()
+    root = await secrets.load()
+    secrets.body = None
+
+    assert await secrets.load(known=root) == root
+    assert await Secrets(b"another secret by hand").load(known=root) == b"another secret by hand"

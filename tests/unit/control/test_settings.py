@@ -71,6 +71,13 @@ def test_a_wrong_flag_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str
     assert said == "quire-operator: error: --workers is 0: it takes a number above 0\n"
 
 
+def test_an_operator_that_would_not_see_its_gateway_does_not_start(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--namespaces=a,b", "--gateway-namespace=c"]) == 2
+    assert "--namespaces lacks c" in capsys.readouterr().err
+
+
 def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

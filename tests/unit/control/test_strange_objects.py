@@ -1,0 +1,127 @@
+"""Objects that are not as one expects them spoil no look at others, and count for nothing."""
+
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from quire_operator.cluster.api import ClusterApi
+from quire_operator.cluster.store import Store
+from quire_operator.planner.events import Event
+from quire_operator.planner.observed import node_from
+from quire_operator.planner.unread import of_failure
+from quire_operator.reconciling.event_writer import EventWriter
+from quire_operator.reconciling.observing import engine_pods, gateway_addresses
+from quire_operator.reconciling.ownership import owner_beside
+from tests.unit.control.builders import GATEWAY, L4, NOW, service
+
+SERVICE = service(L4)
+KEY = SERVICE.key
+OURS = {
+    "app.kubernetes.io/managed-by": "quire-operator",
+    "serving.quire.dev/service": "chat",
+}
+
+
+@pytest.mark.parametrize(
+    ("amount", "number"), [("8", 8), ("1k", 1000), ("2Ki", 2048), ("-1", 0), ("many", 0), ("", 0)]
+)
+def test_gpus_of_a_node_are_read_as_the_api_server_writes_them(amount: str, number: int) -> None:
+    metadata = {"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    body = {"metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": amount}}}
+    assert node_from(body).num_gpus == number
+
+
+def _pod(name: str, *owners: dict[str, Any], **more: Any) -> dict[str, Any]:
+    labels = {
+        "serving.quire.dev/service": "chat",
+        "serving.quire.dev/role": "engine",
+        "serving.quire.dev/accelerator": "l4",
+        "pod-template-hash": "abc",
+    }
+    metadata = {
+        "namespace": "models",
+        "name": name,
+        "labels": labels,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "ownerReferences": list(owners),
+    }
+    return {"metadata": metadata | more}
+
+
+def test_only_pods_of_the_services_deployments_are_its_engines() -> None:
+    replica_set = {"kind": "ReplicaSet", "name": "chat-l4-abc", "controller": True}
+    store = Store()
+    store.put("Pod", _pod("ours", replica_set))
+    store.put("Pod", _pod("loose"))
+    store.put("Pod", _pod("of-another", replica_set | {"name": "other-abc"}))
+    store.put("Pod", _pod("of-a-job", replica_set | {"kind": "Job"}))
+
+    assert [pod.name for pod in engine_pods(store, KEY)] == ["ours"]
+
+
+def test_gateways_are_in_their_namespace() -> None:
+    store = Store()
+    status = {"podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]}
+    for namespace in ("quire-system", "evil"):
+        pod = _pod("g", labels=dict(GATEWAY.selector), namespace=namespace)
+        store.put("Pod", pod | {"status": status | {"podIP": f"10.0.0.{len(namespace)}"}})
+
+    assert gateway_addresses(store, GATEWAY) == ("10.0.0.12",)
+    assert gateway_addresses(store, None) == ()
+
+
+def _controlled(kind: str, name: str, uid: str, labels: dict[str, str]) -> dict[str, Any]:
+    owner = {"kind": kind, "name": name, "uid": uid, "controller": True}
+    metadata = {"namespace": "models", "name": "x", "labels": labels, "ownerReferences": [owner]}
+    return {"metadata": metadata}
+
+
+def test_whose_an_object_is() -> None:
+    store = Store()
+    other = {"namespace": "models", "name": "other", "uid": "u2"}
+    store.put("InferenceService", {"metadata": other, "spec": {}})
+
+    def owner(body: dict[str, Any]) -> str | None:
+        return owner_beside(body, SERVICE, store)
+
+    assert owner(_controlled("InferenceService", "chat", "u1", {})) is None
+    assert owner(_controlled("InferenceService", "other", "u2", OURS)) == "InferenceService other"
+    assert owner(_controlled("Deployment", "shop", "u9", OURS)) == "Deployment shop"
+    # of one that is gone, ours by its labels alone
+    assert owner(_controlled("InferenceService", "chat", "u0", OURS)) is None
+    assert owner(_controlled("InferenceService", "chat", "u0", {})) == "somebody else"
+    bare = {"metadata": {"namespace": "models", "name": "x"}}
+    assert owner(bare) == "somebody else"
+    assert owner({"metadata": bare["metadata"] | {"labels": OURS}}) is None
+
+
+def test_an_error_of_the_operators_own_is_said() -> None:
+    said = {one.type: one for one in of_failure(SERVICE, NOW).conditions}
+    assert (said["Ready"].status, said["Ready"].reason) == ("False", "InternalError")
+    assert "models/chat" in said["Degraded"].message
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_events_of_a_service_are_bounded_and_hold_no_others_back() -> None:
+    clock = Clock()
+    writer = EventWriter(cast("ClusterApi", None), clock)
+    many = [Event("Normal", "Flapping", "it flaps")] * 200
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def num_taken() -> int:
+        before = writer.num_unposted
+        writer.post(SERVICE, many, now)
+        return writer.num_unposted - before
+
+    assert num_taken() == 25
+    writer.forget(KEY)  # to delete it and make it anew gives it no more
+    assert num_taken() == 0
+    clock.now += 121
+    assert num_taken() == 2
