@@ -102,7 +102,12 @@ def _part(seconds: float, rate: float) -> list[TraceRequest]:
 
 
 def _run_really(trace: Sequence[TraceRequest]) -> tuple[list[Sent], int, float]:
-    """Serve it with `quire up`: the answers, how many were refused, and cores that were used."""
+    """Serve it with `quire up`.
+
+    Returns
+    -------
+    The answers, how many were refused, and how many cores all processes used, starts included.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -114,32 +119,28 @@ def _run_really(trace: Sequence[TraceRequest]) -> tuple[list[Sent], int, float]:
         process = subprocess.Popen(
             [*command, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
+        began = time.monotonic()
         try:
-            return asyncio.run(_send_all(f"http://127.0.0.1:{port}", trace))
+            sent, num_refused = asyncio.run(_send_all(f"http://127.0.0.1:{port}", trace))
         finally:
             process.terminate()
             process.wait(60)
+    times = os.times()
+    used = times.user + times.system + times.children_user + times.children_system
+    return sent, num_refused, used / (time.monotonic() - began)
 
 
-async def _send_all(url: str, trace: Sequence[TraceRequest]) -> tuple[list[Sent], int, float]:
+async def _send_all(url: str, trace: Sequence[TraceRequest]) -> tuple[list[Sent], int]:
     async with httpx.AsyncClient(base_url=url, timeout=120.0) as client:
         await _wait_ready(client)
-        clock, processor = time.monotonic(), _busy_seconds()
+        clock = time.monotonic()
         tasks = []
         for one in trace:
             await asyncio.sleep(max(clock + one.arrival_seconds - time.monotonic(), 0.0))
             tasks.append(asyncio.create_task(_send(client, one, clock)))
         answers = await asyncio.gather(*tasks)
-        used = (_busy_seconds() - processor) / (time.monotonic() - clock)
     known = [one for one in answers if one is not None]
-    return known, len(answers) - len(known), used
-
-
-def _busy_seconds() -> float:
-    """Processor time of the whole machine."""
-    fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
-    ticks = list(map(int, fields))
-    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+    return known, len(answers) - len(known)
 
 
 async def _wait_ready(client: httpx.AsyncClient) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from quire_engine.__main__ import report_errors
 from quire_engine.errors import ConfigError
 from quire_local.numbers import count, number_from
-from quire_local.simulate.faults import Event, parse_event
+from quire_local.simulate.faults import GATEWAYS, Event, parse_event
 from quire_local.simulate.flags import (
     add_service_flags,
     add_traffic_flags,
@@ -110,7 +110,7 @@ def _check_names(parsed: argparse.Namespace, known: Sequence[str]) -> None:
     """Raise ConfigError where a flag names a type that is not simulated."""
     for flag, named in (
         ("--spot", list(parsed.spot)),
-        ("--event", [event.engine_type for event in parsed.event]),
+        ("--event", [e.engine_type for e in parsed.event if e.engine_type != GATEWAYS]),
         ("--fixed", list(parsed.fixed)),
     ):
         unknown = [name for name in named if name not in known]

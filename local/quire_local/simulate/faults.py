@@ -11,6 +11,8 @@ Events are at one moment: `SECONDS:KIND:TYPE[:SHARE]`
     return   it has as many again as at first
     silence  nothing is heard of a share of them, while they serve on
     speak    they are heard again
+
+`silence` and `speak` may name `gateways` in place of a type: scaling then hears nothing of them.
 """
 
 import math
@@ -26,6 +28,7 @@ from quire_local.simulate.fleet import Fleet, Replica, Status
 
 SPOT_NOTICE_SECONDS = 30.0
 EventKind = Literal["kill", "reclaim", "vanish", "return", "silence", "speak"]
+GATEWAYS = "gateways"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,8 @@ def parse_event(text: str) -> Event:
     except (IndexError, ValueError):
         raise ConfigError(_usage(text)) from None
     is_known = kind in get_args(EventKind) and len(parts) <= 4
+    if name.lower() == GATEWAYS and kind not in ("silence", "speak"):
+        raise ConfigError(f"event {text!r}: gateways can only fall silent, and speak again")
     if not is_known or not 0 <= seconds < math.inf or not 0 < share <= 1:
         raise ConfigError(_usage(text))
     return Event(at=seconds, kind=kind, engine_type=name.lower(), share=share)  # type: ignore[arg-type]  # just looked
@@ -89,6 +94,7 @@ class Faults:
         self._fleet = fleet
         self._random = random
         self._fail_hours = fail_hours
+        self.are_gateways_silent = False
         fleet.came = self._begin
         for event in events:
             agenda.at(event.at, partial(self._happen, event))
@@ -104,6 +110,9 @@ class Faults:
 
     def _happen(self, event: Event) -> None:
         fleet, name = self._fleet, event.engine_type
+        if name == GATEWAYS:
+            self.are_gateways_silent = event.kind == "silence"
+            return
         if event.kind == "return":
             fleet.set_nodes(name, fleet.types[name].num_nodes)
             return

@@ -45,6 +45,9 @@ class Observation:
     """Replicas that were asked for, by type."""
     replicas: Sequence[ReplicaSeen]
     gateways: Sequence[GatewaySeen]
+    """Those that are heard."""
+    num_gateways: int = 1
+    """Those that there are."""
 
     def of_type(self, name: str, *statuses: Status) -> list[ReplicaSeen]:
         """Replicas of a type in one of these states."""

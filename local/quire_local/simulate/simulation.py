@@ -221,7 +221,9 @@ class Simulation:
                     oldest_seconds=gateway.oldest_wait(),
                 )
                 for gateway in self.gateways
+                if not self.faults.are_gateways_silent
             ],
+            num_gateways=len(self.gateways),
         )
 
     def _see(self, replica: Replica) -> ReplicaSeen:

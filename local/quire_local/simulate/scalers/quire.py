@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from quire_operator.scaling.decide import decide
-
 from quire_local.simulate.fleet import Status
 from quire_local.simulate.hardware import UNLIMITED, EngineType, Limits, ServiceLevel
 from quire_local.simulate.observing import GatewaySeen, Observation, ReplicaSeen, Scaled, Scaler
 from quire_local.simulate.sizing import capability, promises
+from quire_operator.scaling.decide import decide
 from quire_operator.scaling.decision import ScalingMemory
 from quire_operator.scaling.inputs import (
     AcceleratorInputs,
@@ -97,7 +96,7 @@ class QuireScaler(Scaler):
             replicas=tuple(_replica(one) for one in seen.replicas if one.engine_type in names),
             ordered={name: count for name, count in seen.ordered.items() if name in names},
             gateways=tuple(map(_gateway, seen.gateways)),
-            num_gateways=len(seen.gateways),
+            num_gateways=seen.num_gateways,
         )
         stock = tuple(
             GpuStock(product=kind.name, num_gpus=kind.num_nodes, is_final=True)

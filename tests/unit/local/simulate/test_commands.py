@@ -96,6 +96,7 @@ def test_what_is_wrong_is_said(
         (["--gpu", "l4=0"], "no whole number of at least 1"),
         (["--gpu", "l4@free"], "no number from"),
         (["--event", "soon:kill:l4"], "write SECONDS:KIND:GPU"),
+        (["--event", "5:kill:gateways"], "can only fall silent"),
         (["--event", "5:melt:l4"], "kinds are kill, reclaim"),
         (["--scaler", "quire,best"], "there is no best"),
         (["--slo-time-to-first-token", "soon"], "is not a time"),

@@ -119,6 +119,15 @@ def test_an_engine_that_is_not_heard_gets_nothing_new() -> None:
     assert {job.engine_type for job in late} == {"a100-80"}
 
 
+def test_gateways_that_are_not_heard_are_not_seen() -> None:
+    scaler = Scripted({0.0: {"l4": 1}})
+    events = ["10:silence:gateways", "15:speak:gateways"]
+    simulate(scenario(traffic(20.0, 1.0), events=events), scaler)
+    heard = {round(seen.now): len(seen.gateways) for seen in scaler.seen}
+    assert (heard[9], heard[12], heard[16]) == (1, 0, 1)
+    assert {seen.num_gateways for seen in scaler.seen} == {1}
+
+
 def test_nothing_to_simulate_is_an_error() -> None:
     with pytest.raises(ConfigError, match="needs a request"):
         simulate(scenario([]), FixedScaler({"l4": 1}))
