@@ -36,7 +36,7 @@ def operator() -> Body:
     )
     container = _container(OPERATOR, flags, {"http": _OPERATOR_PORT}, ("http", _OPERATOR_PORT))
     pod = {"serviceAccountName": MANAGER, "containers": [container]}
-    return _deployment(MANAGER, {"app": MANAGER}, pod)
+    return _deployment(MANAGER, {ROLE_LABEL: "operator"}, pod)
 
 
 def gateway() -> list[Body]:
