@@ -5,6 +5,8 @@ the packages ─► _generated.tpl, crd-spec.yaml ─┴─► manifests/install
 """
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from hack.chart.install import update
@@ -13,6 +15,9 @@ from hack.chart.readme import readme_text
 from hack.chart.schema import schema_text
 from hack.chart.values import CHART, read_values
 from hack.generated import write_or_check
+from hack.observability.alerts import index_text, rules_text
+from hack.observability.boards import BOARDS
+from hack.observability.grafana import dashboard_text
 
 _CHART = Path("charts/quire")
 
@@ -20,12 +25,16 @@ _CHART = Path("charts/quire")
 def main() -> int:
     """Write or check; returns the process's exit status."""
     values = read_values((CHART / "values.yaml").read_text())
-    files = {
+    files: dict[Path, Callable[[], str]] = {
         _CHART / "files/crd-spec.yaml": crd_spec_text,
+        _CHART / "files/alerts.yaml": rules_text,
         _CHART / "templates/_generated.tpl": parts_text,
         _CHART / "values.schema.json": lambda: schema_text(values),
         _CHART / "README.md": lambda: readme_text(values),
+        Path("docs/runbooks/README.md"): index_text,
     }
+    for board in BOARDS:
+        files[_CHART / f"files/dashboards/{board.name}.json"] = partial(dashboard_text, board)
     status = write_or_check("hack.chart", files, "manifests")
     return status or update(is_check="--check" in sys.argv)
 

@@ -19,8 +19,15 @@ _SECONDS = 120
 class Helm:
     """The program, as the administrator of a cluster, or without one."""
 
-    def __init__(self, program: Path, folder: Path, kubeconfig: Path | None = None) -> None:
+    def __init__(
+        self,
+        program: Path,
+        folder: Path,
+        kubeconfig: Path | None = None,
+        namespace: str = NAMESPACE,
+    ) -> None:
         self._program = program
+        self._namespace = namespace
         self._variables = {f"HELM_{name}_HOME": str(folder) for name in ("CACHE", "CONFIG", "DATA")}
         self._variables["KUBECONFIG"] = str(kubeconfig or os.devnull)
 
@@ -41,19 +48,20 @@ class Helm:
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
-    def install(self, *flags: str, release: str = RELEASE, namespace: str = NAMESPACE) -> str:
+    def install(self, *flags: str, release: str = RELEASE, namespace: str = "") -> str:
         """Install the chart, or upgrade to other values."""
-        return self.call(*_install(release, namespace), *flags)
+        return self.call(*_install(release, namespace or self._namespace), *flags)
 
-    def refusal(self, *flags: str, release: str = RELEASE, namespace: str = NAMESPACE) -> str:
+    def refusal(self, *flags: str, release: str = RELEASE, namespace: str = "") -> str:
         """Why it does not install the chart."""
-        ran = self.run(*_install(release, namespace), *flags)
+        ran = self.run(*_install(release, namespace or self._namespace), *flags)
         assert ran.returncode != 0, ran.stdout
         return ran.stderr
 
-    def uninstall(self, release: str = RELEASE, namespace: str = NAMESPACE) -> str:
+    def uninstall(self, release: str = RELEASE, namespace: str = "") -> str:
         """Take it out again."""
-        return self.call("uninstall", release, f"--namespace={namespace}", "--wait")
+        where = f"--namespace={namespace or self._namespace}"
+        return self.call("uninstall", release, where, "--wait")
 
     def render(self, *flags: str) -> str:
         """The chart's objects as a text."""

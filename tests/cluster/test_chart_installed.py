@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.chart.install import NAMESPACE
 from hack.cluster.cluster import Cluster
 from hack.cluster.kubeconfig import write_kubeconfig
 from quire_operator.resource.crd import NAME
@@ -20,9 +19,11 @@ from tests.cluster.helm import Body, Helm, flags_of
 from tests.cluster.operators import RunningOperator
 from tests.cluster.services import apply, service
 
-OTHER = "quire-other"
-PLACES = (NAMESPACE, OTHER, "team-a", "team-b")
-_SECONDS = 25
+NAMESPACE, OTHER = "chart-here", "chart-there"
+TEAM_A, TEAM_B = "chart-team-a", "chart-team-b"
+PLACES = (NAMESPACE, OTHER, TEAM_A, TEAM_B)
+_SECONDS = 120
+ONLY_A, ONLY_B = f"--set=namespaces={{{TEAM_A}}}", f"--set=namespaces={{{TEAM_B}}}"
 _KIND_IS_THERE = "--set=crds.enabled=false"
 
 
@@ -35,13 +36,13 @@ def cluster(api_cluster: Cluster) -> Iterator[Cluster]:
         api_cluster.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     yield api_cluster
     api_cluster.api.call("delete", f"crd/{NAME}", "--timeout=110s")
-    api_cluster.api.call("delete", "namespace", *PLACES, "--timeout=110s")
+    api_cluster.api.call("delete", "namespace", *PLACES, "--wait=false")  # nobody else's names
 
 
 @pytest.fixture
 def helm(cluster: Cluster, helm_program: Path, tmp_path: Path) -> Iterator[Helm]:
     """Helm as the cluster's administrator; what it installed is taken out again, but the kind."""
-    helm = Helm(helm_program, tmp_path, cluster.kubeconfig)
+    helm = Helm(helm_program, tmp_path, cluster.kubeconfig, NAMESPACE)
     yield helm
     for release in json.loads(helm.call("list", "--all-namespaces", "--output=json")):
         helm.uninstall(release["name"], release["namespace"])
@@ -63,26 +64,26 @@ def test_uninstalling_keeps_the_kind_and_its_services_and_says_so(
 ) -> None:
     helm.install()
     _establish(cluster)
-    assert apply(cluster, service("chat", "team-a")).returncode == 0
+    assert apply(cluster, service("chat", TEAM_A)).returncode == 0
 
     said = helm.uninstall()
 
     assert "kept due to the resource policy" in said
     assert NAME in said
-    assert cluster.api.run("get", "qis/chat", "--namespace=team-a").returncode == 0
+    assert cluster.api.run("get", "qis/chat", f"--namespace={TEAM_A}").returncode == 0
     helm.install()  # it is the same release's
-    assert cluster.api.run("get", "qis/chat", "--namespace=team-a").returncode == 0
+    assert cluster.api.run("get", "qis/chat", f"--namespace={TEAM_A}").returncode == 0
 
 
 def test_the_operator_of_a_release_has_the_rights_that_it_needs(
     cluster: Cluster, helm: Helm, tmp_path: Path
 ) -> None:
-    helm.install("--set=namespaces={team-a}")
+    helm.install(ONLY_A)
     _establish(cluster)
     wait_until(lambda: len(_pods(cluster, "gateway")) == 2, seconds=_SECONDS)
     first, _ = _pods(cluster, "gateway")
     _make_ready(cluster, first, "10.1.2.3")
-    stranger = _copy(first, "team-a")
+    stranger = _copy(first, TEAM_A)
     cluster.api.apply(stranger)
     _make_ready(cluster, stranger, "10.6.6.6")
     user = f"system:serviceaccount:{NAMESPACE}:quire-operator"
@@ -92,34 +93,34 @@ def test_the_operator_of_a_release_has_the_rights_that_it_needs(
     flags = flags_of(list(filter(None, yaml.safe_load_all(manifest))), "operator")
 
     with RunningOperator(kubeconfig, tmp_path / "operator.log", *flags):
-        assert apply(cluster, service("chat", "team-a")).returncode == 0
-        wait_until(lambda: _addresses(cluster, "chat", "team-a") == ["10.1.2.3"], seconds=_SECONDS)
-        deployment = ("get", "deployment/chat-l4", "--namespace=team-a")
+        assert apply(cluster, service("chat", TEAM_A)).returncode == 0
+        wait_until(lambda: _addresses(cluster, "chat", TEAM_A) == ["10.1.2.3"], seconds=_SECONDS)
+        deployment = ("get", "deployment/chat-l4", f"--namespace={TEAM_A}")
         wait_until(lambda: cluster.api.run(*deployment).returncode == 0, seconds=_SECONDS)
     assert "forbidden" not in (tmp_path / "operator.log").read_text()
-    cluster.api.call("delete", "pod/stranger", "--namespace=team-a", "--timeout=60s")
+    cluster.api.call("delete", "pod/stranger", f"--namespace={TEAM_A}", "--timeout=60s")
 
 
 def test_two_releases_live_beside_each_other_in_namespaces_of_their_own(
     cluster: Cluster, helm: Helm
 ) -> None:
-    helm.install("--set=namespaces={team-a}")
+    helm.install(ONLY_A)
 
-    said = helm.refusal("--set=namespaces={team-b}", namespace=OTHER)
+    said = helm.refusal(ONLY_B, namespace=OTHER)
     assert f"belongs to the release {NAMESPACE}/quire" in said
     assert "--set crds.enabled=false" in said
     said = helm.refusal(_KIND_IS_THERE, namespace=OTHER)
     assert "two would work against each other" in said
-    said = helm.refusal(_KIND_IS_THERE, "--set=namespaces={team-a,team-b}", namespace=OTHER)
-    assert f"the operator {NAMESPACE}/quire-operator serves namespace team-a already" in said
-    said = helm.refusal(_KIND_IS_THERE, "--set=namespaces={team-b}", release="second")
+    said = helm.refusal(_KIND_IS_THERE, f"--set=namespaces={{{TEAM_A},{TEAM_B}}}", namespace=OTHER)
+    assert f"the operator {NAMESPACE}/quire-operator serves namespace {TEAM_A} already" in said
+    said = helm.refusal(_KIND_IS_THERE, ONLY_B, release="second")
     assert f"namespace {NAMESPACE} has an installation of quire already" in said
 
-    helm.install(_KIND_IS_THERE, "--set=namespaces={team-b}", namespace=OTHER)
-    assert _role(cluster, "team-a", "quire-operator") == _role(cluster, "team-b", "quire-operator")
+    helm.install(_KIND_IS_THERE, ONLY_B, namespace=OTHER)
+    assert _role(cluster, TEAM_A, "quire-operator") == _role(cluster, TEAM_B, "quire-operator")
     helm.uninstall(namespace=OTHER)
-    assert _role(cluster, "team-b", "quire-operator") is None
-    assert _role(cluster, "team-a", "quire-operator") is not None
+    assert _role(cluster, TEAM_B, "quire-operator") is None
+    assert _role(cluster, TEAM_A, "quire-operator") is not None
 
 
 def test_roles_of_the_cluster_let_people_see_and_change_services(
@@ -129,11 +130,11 @@ def test_roles_of_the_cluster_let_people_see_and_change_services(
     _establish(cluster)
     for role in ("view", "edit"):
         name = ("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}er")
-        cluster.api.call(*name, "--namespace=team-a")
+        cluster.api.call(*name, f"--namespace={TEAM_A}")
 
     def may(user: str, verb: str, part: str = "") -> bool:
         question = ("auth", "can-i", verb, "inferenceservices", f"--subresource={part}")
-        where = ("--namespace=team-a", f"--as={user}")
+        where = (f"--namespace={TEAM_A}", f"--as={user}")
         return cluster.api.run(*question, *where).stdout.strip() == "yes"
 
     wait_until(lambda: may("editer", "patch", "scale"), seconds=_SECONDS)
