@@ -81,6 +81,23 @@ class ClusterApi:
             force_conflicts=True,
         )
 
+    async def put_right(self, body: Body, *path: str) -> Body:
+        """Make a part of an object exactly what it is to be; returns the object's metadata.
+
+        Server-side apply leaves what others added beside it.
+        """
+        kind, metadata = BY_NAME[body["kind"]], body["metadata"]
+        value: Any = body
+        for name in path:
+            value = value[name]
+        return await self._request(
+            "patch",
+            kind.path(metadata.get("namespace"), metadata["name"]),
+            body=[{"op": "replace", "path": "/" + "/".join(path), "value": value}],
+            content_type="application/json-patch+json",
+            header_params={"Accept": _ONE_METADATA_ONLY},
+        )
+
     async def create(self, kind: Kind, namespace: str, body: Body) -> Body:
         """Create an object."""
         return await self._request("post", kind.path(namespace), body=body)

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from quire_operator.cluster.api import Body, ClusterApi
-from quire_operator.cluster.kinds import BY_NAME, MADE
+from quire_operator.cluster.kinds import BY_NAME, DEPLOYMENTS, MADE
 from quire_operator.cluster.store import Key, Mark, Store, key_of, mark_of
 from quire_operator.errors import ApiError, ForeignObjectError
 from quire_operator.planner.names import MANAGER
-from quire_operator.reconciling.ownership import owner_beside
+from quire_operator.reconciling.ownership import has_pods_of_others, owner_beside
 from quire_operator.resource.reading import InferenceService
 
 _Place = tuple[str, Key]
@@ -113,6 +113,8 @@ class Applier:
         if live is not None and (owner := owner_beside(live, service, self._store)):
             raise _foreign(what, owner)
         result = await self._api.apply(body, MANAGER)
+        if place[0] == DEPLOYMENTS.kind and has_pods_of_others(result["metadata"]):
+            result = await self._api.put_right(body, "spec", "template", "spec")
         made = _Last(content, mark_of(result), result["metadata"].get("uid", ""))
         self._applied[service.key][place] = made
         done.num_writes += 1

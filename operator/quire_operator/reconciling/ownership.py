@@ -35,3 +35,15 @@ def owner_beside(body: Mapping[str, Any], service: InferenceService, store: Stor
 def _lives(owner: Mapping[str, Any], metadata: Mapping[str, Any], store: Store) -> bool:
     found = store.get(SERVICES.kind, (metadata.get("namespace", ""), owner["name"]))
     return found is not None and found["metadata"].get("uid") == owner["uid"]
+
+
+def has_pods_of_others(metadata: Mapping[str, Any]) -> bool:
+    """Whether others added to what a Deployment's pods are made of, such as a container.
+
+    Annotations of the template are theirs to add: `kubectl rollout restart` does.
+    """
+    for entry in metadata.get("managedFields") or ():
+        template = (entry.get("fieldsV1") or {}).get("f:spec", {}).get("f:template", {})
+        if entry.get("manager") != MANAGER and "f:spec" in template:
+            return True
+    return False
