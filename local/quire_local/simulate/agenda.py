@@ -25,7 +25,6 @@ class Agenda:
     def __init__(self) -> None:
         self.now = 0.0
         """Seconds since the beginning."""
-        self.num_done = 0
         self._count = 0
         self._appointments: list[tuple[float, int, Appointment]] = []
 
@@ -61,5 +60,4 @@ class Agenda:
             if action is None:
                 continue
             self.now = time
-            self.num_done += 1
             action()

@@ -70,7 +70,6 @@ class SimulatedEngine:
         self.core = EngineCore(config, self._executor, facts, random_source=random.Random(seed))
         self.jobs: dict[str, Job] = {}
         """Those that it has."""
-        self.busy_seconds = 0.0
         self.num_leaps = 0
         self._leap: list[float] = []
         """Ends of the steps of a leap that is going on and not settled."""
@@ -79,11 +78,6 @@ class SimulatedEngine:
         """News that come at the end of the step."""
         self._due: Appointment | None = None
         """The end of the step or leap."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it has nothing to do."""
-        return self._due is None
 
     def add(
         self,
@@ -168,7 +162,6 @@ class SimulatedEngine:
     def _end(self) -> None:
         now = self._agenda.now
         self._due = None
-        self.busy_seconds += now - self._leap_began
         deltas, self._deltas = self._deltas, []
         if self.core.has_work():
             self._begin()

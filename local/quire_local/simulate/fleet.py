@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 
+from quire_gateway.choosing.endpoint import Endpoint
 from quire_local.simulate.agenda import Agenda
 from quire_local.simulate.engine import SimulatedEngine
 from quire_local.simulate.gateway import SimulatedGateway
@@ -44,12 +45,9 @@ class Replica:
         self.ordered_at = now
         self.placed_at: float | None = None
         self.ready_at: float | None = None
-        self.drained_from: float | None = None
         self.ended_at: float | None = None
         self.engine: SimulatedEngine | None = None
         self.teller: Teller | None = None
-        self.is_reclaimed = False
-        """The cloud wants it back."""
 
     @property
     def is_wanted(self) -> bool:
@@ -106,7 +104,6 @@ class Fleet:
         self.num_deaths = 0
         self.num_preemptions = 0
         """Of requests, in all engines there were."""
-        self.num_refused_by_engines = 0
         self.paid_seconds = dict.fromkeys(self.types, 0.0)
         """Of replicas that are gone."""
         self.came: Callable[[Replica], None] = lambda _: None
@@ -163,7 +160,6 @@ class Fleet:
         """The cloud wants a replica back: it drains as long as it may, and another is ordered."""
         if replica.status in (Status.GONE, Status.DRAINING):
             return
-        replica.is_reclaimed = True
         if replica.status is Status.READY:
             self._drain(replica, notice_seconds)
         else:
@@ -187,6 +183,11 @@ class Fleet:
         for one in self.replicas:
             hours[one.kind.name] += one.paid_seconds(now)
         return {name: seconds / 3600 for name, seconds in hours.items()}
+
+    def endpoints_of(self, replica: Replica) -> list[Endpoint]:
+        """Return a replica's endpoints in all gateways; none before it is ready."""
+        found = (gateway.find(replica.name) for gateway in self._gateways)
+        return [one for one in found if one is not None]
 
     def beat(self) -> None:
         """Engines that have no news say that they live."""
@@ -234,21 +235,16 @@ class Fleet:
         self.came(replica)
 
     def _drain(self, replica: Replica, seconds: float) -> None:
-        replica.status, replica.drained_from = Status.DRAINING, self._agenda.now
-        for gateway in self._gateways:
-            for endpoint in gateway.endpoints_of(replica.name):
-                endpoint.is_leaving = True
+        replica.status = Status.DRAINING
+        for endpoint in self.endpoints_of(replica):
+            endpoint.is_leaving = True
         self._look_at_drained(replica, self._agenda.now + seconds)
 
     def _look_at_drained(self, replica: Replica, until: float) -> None:
         """End a replica that owes no answers any more, or has had its time."""
         if replica.status is not Status.DRAINING:
             return
-        in_flight = sum(
-            endpoint.num_in_flight
-            for gateway in self._gateways
-            for endpoint in gateway.endpoints_of(replica.name)
-        )
+        in_flight = sum(endpoint.num_in_flight for endpoint in self.endpoints_of(replica))
         if in_flight and self._agenda.now < until:
             look = partial(self._look_at_drained, replica, until)
             self._agenda.after(DRAIN_LOOK_SECONDS, look)

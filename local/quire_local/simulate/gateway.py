@@ -67,6 +67,8 @@ class SimulatedGateway:
         self._settled = settled
         self._counter = 0
         self._engines: dict[Endpoint, SimulatedEngine] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+        """By the engine's name."""
         self._attempts: dict[Job, Attempt] = {}
         self._is_ticking = False
         self._accelerators = accelerators
@@ -114,15 +116,17 @@ class SimulatedGateway:
         )
         self.service.add(endpoint)
         self._engines[endpoint] = engine
+        self._endpoints[name] = endpoint
         return endpoint
 
-    def endpoints_of(self, name: str) -> list[Endpoint]:
+    def find(self, name: str) -> Endpoint | None:
         """Return an engine's endpoint, if it is used."""
-        return [one for one in self.service.endpoints if one.address == name]
+        return self._endpoints.get(name)
 
     def lose_engine(self, name: str, jobs: Iterable[Job]) -> None:
         """Forget an engine that has ended; what it owed to this gateway is tried elsewhere."""
-        for endpoint in self.endpoints_of(name):
+        endpoint = self._endpoints.pop(name, None)
+        if endpoint is not None:
             self.service.endpoints.remove(endpoint)
             self.service.index.leave(endpoint.slot)
             del self._engines[endpoint]

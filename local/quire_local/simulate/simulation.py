@@ -227,7 +227,7 @@ class Simulation:
         )
 
     def _see(self, replica: Replica) -> ReplicaSeen:
-        heard = [e.heard_at for g in self.gateways for e in g.endpoints_of(replica.name)]
+        heard = [one.heard_at for one in self.fleet.endpoints_of(replica)]
         return ReplicaSeen(
             name=replica.name,
             engine_type=replica.kind.name,
