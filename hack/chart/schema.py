@@ -76,6 +76,7 @@ _BY_NAME: dict[str, Schema] = {
     "gateway.image.repository": _NOT_EMPTY,
     "gateway.service.port": {"type": "integer", "minimum": 1, "maximum": 65535},
     "gateway.service.type": _one_of("ClusterIP", "NodePort", "LoadBalancer"),
+    "gateway.workers": {"type": "integer", "minimum": 1, "maximum": 64},
     "image.pullPolicy": _one_of("Always", "IfNotPresent", "Never"),
     "image.pullSecrets": _list_of(_closed({"name": _NOT_EMPTY}, "name")),
     "logFormat": _one_of("json", "text"),
