@@ -14,6 +14,7 @@ Beyond `MANY` endpoints those with cached prefixes and a random sample are looke
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
+from operator import itemgetter
 
 from quire_gateway.choosing.demand import Demand
 from quire_gateway.choosing.endpoint import Endpoint
@@ -37,7 +38,9 @@ LOAD_BOUND = 1.25
 """By hashing no engine gets more than this times the mean load of its equals."""
 STALE_SECONDS = 3.0
 
-_MASK = (1 << 64) - 1
+_MASK, _ODD = (1 << 64) - 1, 0x9E3779B97F4A7C15
+"""Names and seeds are hashes: a product with both in it is a rank."""
+_RANK = itemgetter(0)
 
 
 def choose(
@@ -67,22 +70,23 @@ def choose(
         if figures.block_size != block_size:  # engines of one service have the same, mostly
             block_size = figures.block_size
             num_blocks = demand.blocks(block_size)
-        if num_blocks >= endpoint.refused_blocks or not has_room(figures, demand, num_blocks):
-            continue
         num_hits = hits.get(endpoint.slot, 0)
+        needed = num_blocks
+        if num_hits:
+            needed -= count_shared(demand, endpoint, num_hits, block_size)
+        if needed >= endpoint.refused_blocks or not has_room(figures, demand, needed):
+            continue
         uncached = count_uncached(demand, num_hits) if num_hits else all_uncached
-        queue_seconds = endpoint.busy_until - now
         until_first = uncached * figures.seconds_per_prompt_token
-        if queue_seconds > 0.0:
-            until_first += queue_seconds
+        until_first += endpoint.busy_until - now if endpoint.busy_until > now else 0.0
         is_late = latest is not None and (until_first > latest or not figures.meets_step_time)
         if is_late and not figures.is_empty:
             continue
-        weighed = until_first
         if num_hits < most_hits:
-            num_copied = uncached - count_uncached(demand, most_hits)
-            weighed += COPY_WEIGHT * num_copied * figures.seconds_per_prompt_token
-        score = PROMPT_WEIGHT * weighed + demand.num_output_tokens * figures.slow_down_seconds
+            until_first += figures.seconds_per_prompt_token * _weigh_copy(
+                demand, uncached, most_hits
+            )
+        score = PROMPT_WEIGHT * until_first + demand.num_output_tokens * figures.slow_down_seconds
         score *= endpoint.penalty(now) * endpoint.lean.factor
         scored.append((score, endpoint, figures.num_requests))
         if score < best:
@@ -136,6 +140,21 @@ def count_uncached(demand: Demand, num_hits: int) -> float:
     return max(share * demand.num_prompt_tokens, 1.0)
 
 
+def count_shared(demand: Demand, endpoint: Endpoint, num_hits: int, block_size: int) -> int:
+    """Return how many of its blocks a request would share with those that are in flight there.
+
+    What is cached and in no one's use saves seconds, and no room.
+    """
+    if not num_hits or not endpoint.shares(demand.chunks[0]):
+        return 0
+    return int(num_hits / len(demand.chunks) * demand.num_prompt_tokens) // block_size
+
+
+def _weigh_copy(demand: Demand, uncached: float, most_hits: int) -> float:
+    """Return as how many tokens more a copy of what another engine has counts."""
+    return COPY_WEIGHT * (uncached - count_uncached(demand, most_hits))
+
+
 def _latest(demand: Demand, now: float) -> float | None:
     """Seconds until the first token is due; None where neither that nor the pace is promised."""
     if demand.is_background:
@@ -175,13 +194,9 @@ def _less_loaded_of_two(near: list[tuple[Endpoint, int]], chance: Chance) -> End
 def _by_hash(near: list[tuple[Endpoint, int]], chunk: int) -> Endpoint:
     """Rendezvous hashing: each prefix has its own order of the engines; full ones are passed by."""
     bound = LOAD_BOUND * sum(load for _, load in near) / len(near) + 1.0
-    free = [endpoint for endpoint, load in near if load < bound]
-    return max(free, key=lambda endpoint: _mix(chunk, endpoint.seed))
-
-
-def _mix(chunk: int, seed: int) -> int:
-    """splitmix64 of both."""
-    mixed = ((chunk ^ seed) + 0x9E3779B97F4A7C15) & _MASK
-    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
-    return mixed ^ (mixed >> 31)
+    free = [
+        ((chunk ^ endpoint.seed) * _ODD & _MASK, endpoint)
+        for endpoint, load in near
+        if load < bound
+    ]
+    return max(free, key=_RANK)[1]

@@ -7,6 +7,7 @@ costs are dropped. Requests that have ended since are taken off, so that short o
 run until the next state comes.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf
@@ -29,6 +30,7 @@ _TRIAL_SECONDS = 5.0
 class _Sent:
     num_blocks: float
     num_prompt_tokens: float
+    prefix: int | None
     is_included: bool = False
     """Whether the engine's state counts it."""
 
@@ -66,6 +68,8 @@ class Endpoint:
         """It refused a request of this size since its last news: larger ones need not try."""
         self._gateway = gateway
         self._sent: dict[int, _Sent] = {}
+        self._prefixes: Counter[int] = Counter()
+        """First chunks of the prompts in flight."""
         # sums, for there may be thousands of requests; they are made anew with each state
         self._num_pending, self._pending_blocks, self._pending_tokens = 0, 0.0, 0.0
         self._num_ended, self._ended_blocks = 0, 0.0
@@ -121,9 +125,24 @@ class Endpoint:
         self.state = None
         self._figures = None
 
-    def send(self, counter: int, num_blocks: float, num_prompt_tokens: float, now: float) -> None:
-        """Count a request that goes there now."""
-        sent = self._sent[counter] = _Sent(num_blocks, num_prompt_tokens)
+    def send(
+        self,
+        counter: int,
+        num_blocks: float,
+        num_prompt_tokens: float,
+        now: float,
+        prefix: int | None = None,
+    ) -> None:
+        """Count a request that goes there now.
+
+        Parameters
+        ----------
+        prefix
+            Name of its prompt's first chunk.
+        """
+        sent = self._sent[counter] = _Sent(num_blocks, num_prompt_tokens, prefix)
+        if prefix is not None:
+            self._prefixes[prefix] += 1
         if (figures := self.figures) is not None:
             seconds = num_prompt_tokens * figures.seconds_per_prompt_token
             self.busy_until = max(self.busy_until, now) + seconds
@@ -133,12 +152,20 @@ class Endpoint:
     def end(self, counter: int) -> None:
         """The request has ended, was refused or given up."""
         sent = self._sent.pop(counter)
+        if sent.prefix is not None:
+            self._prefixes[sent.prefix] -= 1
+            if not self._prefixes[sent.prefix]:
+                del self._prefixes[sent.prefix]
         if sent.is_included:
             self._num_ended += 1
             self._ended_blocks += sent.num_blocks
         else:
             self._count(sent, -1)
         self._figures = None
+
+    def shares(self, prefix: int) -> bool:
+        """Whether a prompt that begins so is in flight there: its blocks are held anyhow."""
+        return prefix in self._prefixes
 
     def refuse(self, num_blocks: float) -> None:
         """It had no room for a request of this size."""

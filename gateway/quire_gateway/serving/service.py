@@ -20,6 +20,7 @@ from quire_gateway.choosing.choose import (
     Chance,
     choose,
     choose_roomiest,
+    count_shared,
     count_uncached,
 )
 from quire_gateway.choosing.demand import Demand, Expectations, merge_lengths
@@ -45,6 +46,8 @@ _HANG_FACTOR = 4.0
 Tell = Callable[["Grant | ApiError"], None]
 """How who waited is told; soon, and not before the caller has returned."""
 
+_COST_BLOCK = 16
+"""Tokens of the blocks that costs in the queue are counted in."""
 _AGED_SHARE = 0.25
 """Who waited this share of the longest wait is given to an engine that holds room for it."""
 
@@ -259,15 +262,19 @@ class Service(Served):
 
     def _grant(self, endpoint: Endpoint, ticket: Ticket, *, holds_room: bool = False) -> Grant:
         grant = Grant(endpoint, self._next_counter(), holds_room)
-        state = endpoint.state
-        size = ticket.demand.blocks(state.tokens_per_block) if state else 0.0
-        num_hits = self.index.hits(ticket.demand.chunks).get(endpoint.slot, 0)
-        num_uncached = count_uncached(ticket.demand, num_hits)
+        state, demand = endpoint.state, ticket.demand
+        num_hits = self.index.hits(demand.chunks).get(endpoint.slot, 0)
+        size = 0.0
+        if state is not None:
+            size = demand.blocks(state.tokens_per_block)
+            size -= count_shared(demand, endpoint, num_hits, state.tokens_per_block)
+        num_uncached = count_uncached(demand, num_hits)
         now = self._clock()
         grant.first_byte_seconds = self._bound_first_byte(grant, ticket, num_uncached, now)
-        endpoint.send(grant.counter, size, num_uncached, now)
-        self.index.expect(endpoint.slot, ticket.demand.chunks, now)
-        self._shares.send(endpoint.accelerator, num_uncached + ticket.demand.num_output_tokens)
+        prefix = demand.chunks[0] if demand.chunks else None
+        endpoint.send(grant.counter, size, num_uncached, now, prefix)
+        self.index.expect(endpoint.slot, demand.chunks, now)
+        self._shares.send(endpoint.accelerator, num_uncached + demand.num_output_tokens)
         if holds_room:
             self._holding.add(endpoint)
         return grant
@@ -296,13 +303,26 @@ class Service(Served):
         waiting = Waiting(
             key=ticket.key.name,
             is_background=ticket.demand.is_background,
-            cost=max(ticket.demand.blocks(16), 1.0),
+            cost=self._cost(ticket.demand),
             arrived_at=ticket.arrived_at,
             leaves_at=leaves_at,
         )
         self.queue.add(waiting)
         self._waiting[waiting] = ticket, tell
         return waiting
+
+    def _cost(self, demand: Demand) -> float:
+        """Blocks that it will take, less those that it shares wherever it shares most."""
+        hits = self.index.hits(demand.chunks)
+        shared = max(
+            (
+                count_shared(demand, one, hits[one.slot], _COST_BLOCK)
+                for one in self.endpoints
+                if one.slot in hits
+            ),
+            default=0,
+        )
+        return max(demand.blocks(_COST_BLOCK) - shared, 1.0)
 
     def _tell_soon(self, waiting: Waiting, tell: Tell, answer: Grant | ApiError) -> None:
         self._answers[waiting] = answer

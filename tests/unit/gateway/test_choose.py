@@ -56,6 +56,16 @@ def test_an_engine_without_room_is_not_chosen_though_it_is_faster() -> None:
     assert choose([seats], demand(), {}, now=0.0, chance=lambda: 0.0) is None
 
 
+def test_a_prompt_that_is_held_anyhow_takes_room_for_the_rest_alone() -> None:
+    engine = endpoint(0, state(held=600, running=10))
+    prompt = demand(num_prompt_tokens=6400, chunks=tuple(range(10)))
+    assert choose([engine], prompt, {0: 9}, now=0.0, chance=lambda: 0.0) is None
+    engine.send(1, 0.0, 0.0, 0.0, prefix=0)
+    assert choose([engine], prompt, {0: 9}, now=0.0, chance=lambda: 0.0) is engine
+    engine.end(1)  # cached, and in no one's use: that saves no room
+    assert choose([engine], prompt, {0: 9}, now=0.0, chance=lambda: 0.0) is None
+
+
 def test_background_requests_have_a_lower_ceiling() -> None:
     engine = endpoint(0, state(held=810, running=10))
     assert choose([engine], demand(), {}, now=0.0, chance=lambda: 0.0) is engine
