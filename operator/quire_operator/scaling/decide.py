@@ -123,6 +123,7 @@ def _make_case(
         memory,
         planned_rate=demand.rate * demand.certain * factor if demand else 0.0,
         able_rate=sum(count * able.get(name, 0.0) for name, count in fleet.ready.items()),
+        is_coming=fleet.num_useful > fleet.num_ready,
         now=now,
     )
     if demand is not None:

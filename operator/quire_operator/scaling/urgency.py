@@ -19,8 +19,8 @@ _PATIENCE_SECONDS = 12.0
 _EDGE = 1.0
 _MOST = 2.5
 """So many times what it can do at the target is the most that a fleet is taken to carry."""
-_LEAST_DEADLINE_SECONDS = 5.0
-"""Queues are looked at no more often."""
+_CLEAR_SECONDS = 60.0
+"""In so long a queue should be gone: what comes to help takes as long to start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +48,7 @@ def judge(
     *,
     planned_rate: float,
     able_rate: float,
+    is_coming: bool,
     now: float,
 ) -> Urgency:
     """Judge a service.
@@ -58,6 +59,9 @@ def judge(
         Requests per second that are planned for.
     able_rate
         Requests per second that the ready replicas do at the target.
+    is_coming
+        Whether replicas are on their way. Then a queue says nothing new: those who wait were
+        counted when they came.
     """
     pressed = None
     times, reasons = 1.0, []
@@ -67,14 +71,13 @@ def judge(
             carried = min(pressure.requests_per_second, _MOST * able_rate)
             times = max(times, carried / planned_rate if planned_rate > 0 else math.inf)
             reasons.append(f"pressure of {pressure.binding} is {100 * pressure.value:.0f} %")
-    if heard.num_waiting and demand is not None and demand.rate > 0:
+    if heard.num_waiting and not is_coming and demand is not None and demand.rate > 0:
         deadline = service.max_queue_seconds
         if service.slo.first_token_seconds is not None:
             deadline = min(deadline, service.slo.first_token_seconds)
         predicted = heard.num_waiting / able_rate if able_rate > 0 else math.inf
         if max(predicted, 2 * heard.oldest_seconds) > deadline:
-            extra = heard.num_waiting / max(deadline, _LEAST_DEADLINE_SECONDS)
-            times = max(times, 1.0 + extra / demand.rate)
+            times = max(times, 1.0 + heard.num_waiting / _CLEAR_SECONDS / demand.rate)
             reasons.append(
                 f"{heard.num_waiting} requests wait, the oldest for {heard.oldest_seconds:.0f} s"
             )

@@ -126,10 +126,13 @@ def test_full_engines_get_help_at_once_and_what_is_on_its_way_counts() -> None:
 def test_a_queue_that_will_miss_its_deadline_gets_help_at_once() -> None:
     world = World(service("l4"), rate=1.0, ordered={"l4": 1})
     world.run(100)
-    world.num_waiting, world.oldest_seconds = 40, 3.0
+    world.num_waiting, world.oldest_seconds = 100, 3.0
     found = world.step()
     assert found.action == "Up"
-    assert "40 requests wait" in found.reason
+    assert "100 requests wait" in found.reason
+    helped = dict(world.ordered)
+    world.run(50)
+    assert world.ordered == helped
 
 
 def test_nobody_asks_and_somebody_asks_again() -> None:
