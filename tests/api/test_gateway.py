@@ -359,8 +359,9 @@ def test_a_broken_routing_file_leaves_the_last_good_one_in_force(
         stale = "quire_gateway_routing_stale"
         wait_until(lambda: f"{stale} 1.0" in gateway.manage("/metrics").text)
         assert gateway.post(COMPLETIONS, completion()).status_code == 200
-        gateway.write([service([server], model_names=["renamed"])])
+        gateway.write([service([server], model_names=["renamed", "team/own model"])])
         wait_until(lambda: gateway.get("/v1/models/renamed").status_code == 200)
+        assert gateway.get("/v1/models/team%2Fown%20model").json()["id"] == "team/own model"
         assert f"{stale} 0.0" in gateway.manage("/metrics").text
         assert gateway.post(COMPLETIONS, completion()).status_code == 404
 

@@ -1,6 +1,7 @@
 """`quire up` with real processes: simulated engines, the gateway, the live page."""
 
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from quire_local.up.command import parser
 from tests.api.servers import wait_until
 from tests.api.ups import RunningUp, descendants, resource, secret, wait_until_gone
 
@@ -49,7 +51,7 @@ def test_an_engine_that_is_killed_is_started_again_and_that_is_told(up: RunningU
     wait_until(lambda: up.service("plain")["engines"][0]["num_restarts"] == 1)
     up.wait_until_ready("plain")
     assert up.complete("plain").is_success
-    assert f"quire: {engine['name']}: !Restarted: ended with status 137" in up.output
+    assert f"quire: {engine['name']}: !Restarted: ended by SIGKILL; " in up.output
 
 
 def test_a_gateway_that_is_killed_comes_back_at_its_address(up: RunningUp) -> None:
@@ -181,7 +183,11 @@ def test_a_port_that_is_taken_is_told_and_nothing_else(tmp_path: Path, flag: str
         with RunningUp(tmp_path, resource(), flags=(flag, port)) as up:
             assert up.process.wait(timeout=120) == 2
             wait_until(lambda: "quire: error:" in up.output)
-            assert port in up.output.partition("quire: error:")[2]
+            told = up.output.partition("quire: error:")[2]
+            assert port in told
+            named = set(re.findall("--[a-z-]+", told))
+            assert flag in named
+            assert named <= set(re.findall("--[a-z-]+", parser().format_help()))
             assert "Traceback" not in up.output
 
 

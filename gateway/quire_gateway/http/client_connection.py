@@ -122,22 +122,25 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse."""
-        if self._is_deaf:
-            return
+        rest: bytes | None = data
+        while rest and not self._is_deaf:
+            rest = self._parse(rest)
+
+    def _parse(self, data: bytes) -> bytes | None:
+        """Parse up to a wish for another protocol; what follows it is still to be parsed."""
         self._has_completed = False
         try:
             self._parser.feed_data(data)
         except _RefusedError:
-            return
+            return None
         except httptools.HttpParserUpgrade as stopped:
-            self._go_on_without_upgrade(data[stopped.args[0] :])
-            return
+            self._go_on_without_upgrade()
+            return data[stopped.args[0] :]
         except httptools.HttpParserError as error:
-            if isinstance(error.__context__, _RefusedError):
-                return
-            message = "This is not HTTP, or not HTTP that is understood here."
-            self._refuse(ApiError(400, message, reason="invalid_http"))
-            return
+            if not isinstance(error.__context__, _RefusedError):
+                message = "This is not HTTP, or not HTTP that is understood here."
+                self._refuse(ApiError(400, message, reason="invalid_http"))
+            return None
         if self._reading is None:
             if not self._has_completed:
                 self._num_fed_bytes += len(data)
@@ -146,15 +149,14 @@ class ClientConnection(asyncio.Protocol):
         elif not self._has_body_deadline and not self._is_answering:
             self._has_body_deadline = True
             self.set_deadline(BODY_SECONDS)
+        return None
 
-    def _go_on_without_upgrade(self, rest: bytes) -> None:
+    def _go_on_without_upgrade(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
         if (head := framing_head(self._headers)) is not None:
             self._has_head = True
             self._parser.feed_data(head)
             self._has_head = False
-        if rest:
-            self.data_received(rest)
 
     def eof_received(self) -> bool:
         """A client that only closes its sending side has left, as for every proxy."""
@@ -208,7 +210,8 @@ class ClientConnection(asyncio.Protocol):
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > self._bounds.max_body_bytes:
             self._refuse_long_body()
-        if headers.get(b"expect", b"").lower() == b"100-continue" and not self._is_answering:
+        expects = headers.get(b"expect", b"").lower() == b"100-continue"
+        if expects and not reading.is_http_1_0 and not self._is_answering:
             self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:

@@ -1,6 +1,6 @@
 """Routing documents from a file, for use without a cluster.
 
-What cannot be used leaves what was read last in force, and is said once in the log.
+What cannot be used leaves what was read last in force, and is said in the log: each fault once.
 """
 
 import asyncio
@@ -31,14 +31,18 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.is_stale = False
-        """Whether the file says what cannot be used."""
+        self._fault = ""
         self.documents, self._content = self._read()
 
     @property
     def is_complete(self) -> bool:
         """Whether all that there is has been seen once."""
         return True
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the file says what cannot be used."""
+        return bool(self._fault)
 
     @property
     def problem(self) -> str:
@@ -65,11 +69,11 @@ class FileSource:
         try:
             documents, content = self._read()
         except RoutingError as error:
-            if not self.is_stale:
+            if str(error) != self._fault:
                 _log.error("routing stays as it was: %s", error)
-            self.is_stale = True
+            self._fault = str(error)
             return False
-        self.is_stale = False
+        self._fault = ""
         if content == self._content:
             return False
         self.documents, self._content = documents, content

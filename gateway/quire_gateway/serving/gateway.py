@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from typing import Generic
+from urllib.parse import unquote
 
 import msgspec
 
@@ -114,7 +115,7 @@ class Gateway(Generic[ServedT]):
         if path == _MODELS or path.startswith(_MODELS + "/"):
             if request.method not in (b"GET", b"HEAD"):
                 raise _wrong_method(request)
-            self._answer_models(client, request, path.removeprefix(_MODELS)[1:], record)
+            self._answer_models(client, request, unquote(path.removeprefix(_MODELS)[1:]), record)
             return None
         if path not in ENGINE_PATHS:
             raise ApiError(404, "There is no such route.", reason="unknown_route")

@@ -7,6 +7,7 @@ UTF-8, numbers of 64 bits, and objects and lists that end.
 import math
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 import yaml
 
@@ -21,12 +22,28 @@ class DocumentError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Dates stay texts, as `kubectl` has them: JSON has no dates."""
+    """Dates stay texts, as `kubectl` has them: JSON has no dates. A field is there once."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as the base class has it
         first: [one for one in several if one[0] != _TIMESTAMP]
         for first, several in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:  # noqa: ANN401 - its stub errs
+        """Compose an object, or refuse it for a field that it has twice."""
+        node = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for name, _ in node.value:
+            if not isinstance(name, yaml.ScalarNode):
+                continue
+            line, key = name.start_mark.line + 1, (name.tag, name.value)
+            if key in lines:
+                raise DocumentError(
+                    f"the field {name.value[:80]!a} is there twice, in lines {lines[key]} and"
+                    f" {line}: the second would take the place of the first; put them together"
+                )
+            lines[key] = line
+        return node
 
 
 def load_documents(text: bytes) -> list[object]:
@@ -39,6 +56,8 @@ def load_documents(text: bytes) -> list[object]:
     """
     try:
         documents = list(yaml.load_all(text, _Loader))
+    except DocumentError:
+        raise
     except RecursionError as error:
         raise DocumentError("it is nested too deeply") from error
     except Exception as error:  # of its own kinds, and what a value of a wrong form raises

@@ -238,8 +238,10 @@ class Engine:
         if self.is_ending:
             return
         said = "\n".join(child.last_lines) or f"it said nothing; its log is {self.log}"
+        if status > 128:  # its last words are not about that
+            said = f"{child.ended_how}; before that it said:\n{said[-_MAX_MESSAGE // 2 :]}"
         self.last = Ending(status, said[-_MAX_MESSAGE:])
-        self.tools.on_news(self.name, f"ended with status {status}, and is started again")
+        self.tools.on_news(self.name, f"{child.ended_how}, and is started again")
 
     async def _probe(self) -> None:
         """Ask whether it is ready, as a kubelet would."""

@@ -146,9 +146,10 @@ class GatewayProcess:
                 break
             self._management = ""
             words = "; ".join(self._child.last_lines) if self._child is not None else ""
+            how = self._child.ended_how if self._child is not None else f"ended with {status}"
             if not self.url:
-                self.failure = words.rpartition(_ERROR)[2] or f"it ended with status {status}"
-            self._tools.on_news(NAME, f"ended with status {status}, and is started again")
+                self.failure = _in_our_flags(words.rpartition(_ERROR)[2]) or f"it {how}"
+            self._tools.on_news(NAME, f"{how}, and is started again")
             self._tools.on_change()
             if self.failure:
                 break
@@ -188,6 +189,12 @@ class GatewayProcess:
         if self._asked_to_end.is_set():
             self.hurry()  # it was ready just before it was told to end: nobody has asked it
         self._tools.on_change()
+
+
+def _in_our_flags(words: str) -> str:
+    """What the gateway says of an address that it cannot have, with flags that `quire up` has."""
+    what, mark, _ = words.partition("; choose another by --host and --port")
+    return f"{what}; choose another by --host or --port (0 takes a free one)" if mark else words
 
 
 async def close_quietly(task: asyncio.Task[None]) -> None:

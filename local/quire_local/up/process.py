@@ -80,6 +80,19 @@ class ChildProcess:
         """Whether it has not ended."""
         return self._process.returncode is None
 
+    @property
+    def ended_how(self) -> str:
+        """How it ended, in words: with which status, or by which signal."""
+        status = self._process.returncode or 0
+        if status >= 0:
+            return f"ended with status {status}"
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+        why = "; not by quire, so maybe for want of memory" if name == "SIGKILL" else ""
+        return f"ended by {name}{why}"
+
     def send(self, number: signal.Signals) -> None:
         """Send a signal, if it is still there."""
         with suppress(ProcessLookupError):

@@ -8,8 +8,8 @@ import pytest
 
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.framing import frame_answer
-from quire_gateway.http.request import Answering, Request
 from quire_gateway.http.port import SharedBounds
+from quire_gateway.http.request import Answering, Request
 
 GET = b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -107,6 +107,24 @@ async def test_very_many_requests_sent_ahead_are_answered_one_after_the_other() 
     held[0].go_on()
     assert wire.answers() == [b"/%d" % number for number in range(5000)]
     assert not wire.is_paused
+
+
+async def test_very_many_wishes_for_another_protocol_are_answered_without_it() -> None:
+    upgrade = b"connection: upgrade\r\nupgrade: h2c\r\n\r\n"
+    ahead = b"".join((GET % number).removesuffix(b"\r\n") + upgrade for number in range(5000))
+    connection, wire, _ = connect(answer_at_once)
+    connection.data_received(ahead)
+    assert wire.answers() == [b"/%d" % number for number in range(5000)]
+
+
+async def test_only_who_speaks_http_1_1_is_told_to_go_on() -> None:
+    head = b"POST /1 HTTP/1.%d\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n"
+    for minor, told in ((1, b"HTTP/1.1 100 Continue\r\n\r\n"), (0, b"")):
+        connection, wire, _ = connect(answer_at_once)
+        connection.data_received(head % minor)
+        assert wire.written == told
+        connection.data_received(b"x")
+        assert wire.written.endswith(b"/1")
 
 
 async def test_nothing_is_answered_behind_the_last_answer() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from quire_local.up.command import parser
+from quire_local.up.documents import load_documents
 from quire_local.up.resource_file import FileError, read_text
 from quire_local.up.watching import WatchedFile
 
@@ -116,6 +117,27 @@ def test_an_edit_is_refused_with_what_is_wrong_and_changes_nothing(
     assert watched.has_changed()
     assert words in watched.problem
     assert watched.resources is good
+
+
+@pytest.mark.parametrize(
+    ("again", "words"),
+    [
+        ("spec: {model: {}}\n", "'spec' is there twice, in lines 4 and 8"),
+        (
+            'metadata: {labels: {a: "1", b: "2", "a": "3"}}\n',
+            "'a' is there twice, in lines 8 and 8",
+        ),
+    ],
+)
+def test_a_field_that_is_there_twice_is_refused_with_its_lines(again: str, words: str) -> None:
+    with pytest.raises(FileError) as caught:
+        read_text(text().replace(b"---\n", again.encode() + b"---\n"), "services.yaml")
+    assert words in str(caught.value)
+
+
+def test_a_merge_may_be_overridden() -> None:
+    merged = b"- &a {x: 1}\n- &b {<<: *a, x: 2}\n- {<<: *b, x: 3}\n"
+    assert load_documents(merged) == [[{"x": 1}, {"x": 2}, {"x": 3}]]
 
 
 def test_dates_are_texts_as_kubectl_has_them() -> None:
