@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from hack.gateway_metrics_page import gateway_metrics_page
+from hack.gateway_page import gateway_page
 from hack.generated import write_or_check
 from hack.gpu_figures import README, render_readme
 from hack.metrics_page import metrics_page
@@ -14,6 +15,7 @@ from quire_operator.resource import markdown as resource
 PAGES = {
     Path("docs/reference/configuration.md"): reference_page,
     Path("docs/reference/gateway-metrics.md"): gateway_metrics_page,
+    Path("docs/reference/gateway.md"): gateway_page,
     Path("docs/reference/inference-service.md"): resource.reference_page,
     Path("docs/reference/metrics.md"): metrics_page,
     Path("docs/reference/network.md"): paths_page,

@@ -249,10 +249,15 @@ class Thresholds(msgspec.Struct, kw_only=True, frozen=True):
     admission: float
     """Share of the blocks up to which interactive requests are admitted."""
     background: float
+    """The same for background requests."""
     slo_time_to_first_token_seconds: float | None = None
+    """Promised to interactive requests; what cannot keep it is refused. null: no promise."""
     slo_time_per_output_token_seconds: float | None = None
+    """Promised pace of tokens after the first one; null: none."""
     max_queue_seconds: float
+    """Longest wait for room."""
     max_waiting_requests: int
+    """Most requests that wait."""
 
 
 class CoreStats(Message):

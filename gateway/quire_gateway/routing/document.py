@@ -35,7 +35,9 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     max_priority: PriorityName = "interactive"
     """With "background", all that comes with this key is background work."""
     requests_per_minute: Positive | None = None
+    """Over all gateways; null: no limit."""
     tokens_per_minute: Positive | None = None
+    """Of prompts and answers, over all gateways; null: no limit."""
     salt: str = ""
     """Keys share cached prefixes only with equal salts."""
 
@@ -46,6 +48,7 @@ class EnginePlace(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     """host:port"""
     accelerator: str = ""
+    """Name of one of `accelerators`."""
     is_leaving: bool = False
     """Whether it ends: it gets no new requests, and those that it has may end."""
 
@@ -54,9 +57,13 @@ class RoutedAccelerator(msgspec.Struct, frozen=True, kw_only=True):
     """One accelerator of the service."""
 
     name: str
+    """As engines and metrics have it."""
     products: tuple[str, ...] = ()
+    """GPUs that it may be."""
     cost_per_hour: float | None = None
+    """Of one of them."""
     max_replicas: int = 0
+    """Most engines on it."""
     traffic_share: Annotated[float, Meta(ge=0, le=1)] | None = None
     """Part of the tokens that scaling planned for it; None where it planned nothing."""
 
@@ -65,11 +72,15 @@ class RoutingDocument(msgspec.Struct, frozen=True, kw_only=True):
     """All that a gateway needs to know of a service."""
 
     schema_version: int
+    """Of the document; 1."""
     namespace: str
+    """Of the service, in metrics and logs; and a part of its name inside a cluster."""
     name: str
+    """Of the service."""
     model_names: Annotated[tuple[str, ...], Meta(min_length=1)]
     """The name and its aliases."""
     thresholds: Thresholds
+    """How much is let in and what is promised, while engines do not say it themselves."""
     host: str | None = None
     """Host of the ingress, if it has one."""
     is_public: bool = False
@@ -77,15 +88,25 @@ class RoutingDocument(msgspec.Struct, frozen=True, kw_only=True):
     api_keys_secret: str | None = None
     """Secret with the keys of those who may ask; without their keys, nobody may."""
     engine_selector: dict[str, str] = {}
+    """In a cluster: labels of the engines' pods."""
     engines_service: str = ""
+    """In a cluster: the Service whose EndpointSlices name the engines."""
     engine_port: int = 8000
+    """In a cluster: the port of the engines."""
     cold_start_queue_seconds: Annotated[float, Meta(ge=0)] = 300
+    """Requests wait so long while no engine is there."""
     default_priority: PriorityName = "interactive"
+    """Of requests that name no priority."""
     token_epoch: Annotated[int, Meta(ge=0)] = 0
+    """Which internal token engines take."""
     is_suspended: bool = False
+    """Whether all requests are refused."""
     accelerators: tuple[RoutedAccelerator, ...] = ()
+    """What its engines run on."""
     api_keys: tuple[ApiKey, ...] = ()
+    """Who may ask; none, and no `api_keys_secret`: everybody."""
     engines: tuple[EnginePlace, ...] = ()
+    """Its engines, where no cluster knows them."""
     num_gateways: Positive = 1
     """So many share the limits of keys."""
 
