@@ -55,6 +55,7 @@ planner/network_paths.py: change it there. */}}
   - get
   - list
   - watch
+  - patch
 - apiGroups:
   - discovery.k8s.io
   resources:

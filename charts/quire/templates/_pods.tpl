@@ -19,6 +19,8 @@ labels:
 {{- $root := index . 0 -}}
 {{- $values := index $root.Values (index . 1) -}}
 serviceAccountName: {{ include "quire.serviceAccountName" . }}
+# of a Service quire-gateway there would be a variable QUIRE_GATEWAY_PORT, which is a setting
+enableServiceLinks: false
 {{- with $root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}

@@ -137,6 +137,7 @@ def test_pods_are_restricted_bounded_and_survive_a_drained_node(component: str) 
 
     assert deployment["replicas"] == 2
     assert _named("PodDisruptionBudget", component)["spec"]["maxUnavailable"] == 1
+    assert pod["enableServiceLinks"] is False  # their variables would be taken for settings
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"] == {
