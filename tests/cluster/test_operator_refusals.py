@@ -163,9 +163,7 @@ def test_a_spec_of_a_newer_version_is_said_not_to_be_understood(
         assert get(api_cluster, "deployment", namespace, "chat-l4") is not None
 
         api_cluster.api.call(*edit[:-1], '--patch={"spec": {"model": {"quantization": "none"}}}')
-        wait_until(
-            lambda: degraded(api_cluster, namespace)[0] != "SpecNotUnderstood", seconds=90
-        )
+        wait_until(lambda: degraded(api_cluster, namespace)[0] != "SpecNotUnderstood", seconds=90)
     finally:
         api_cluster.api.apply(crd())
 

@@ -98,6 +98,16 @@ class ClusterApi:
             header_params={"Accept": _ONE_METADATA_ONLY},
         )
 
+    async def annotate(self, kind: Kind, namespace: str, name: str, values: Body) -> Body:
+        """Set annotations of an object, and leave its others."""
+        return await self._request(
+            "patch",
+            kind.path(namespace, name),
+            body={"metadata": {"annotations": values}},
+            content_type="application/merge-patch+json",
+            header_params={"Accept": _ONE_METADATA_ONLY},
+        )
+
     async def create(self, kind: Kind, namespace: str, body: Body) -> Body:
         """Create an object."""
         return await self._request("post", kind.path(namespace), body=body)
@@ -131,7 +141,15 @@ class ClusterApi:
         self, kind: Kind, namespace: str | None, label_selector: str = ""
     ) -> set[tuple[str, str]]:
         """Namespace and name of all objects of a kind; only their metadata are read."""
-        found: set[tuple[str, str]] = set()
+        bodies = await self.metadata(kind, namespace, label_selector)
+        metadata = [one["metadata"] for one in bodies]
+        return {(one.get("namespace", ""), one["name"]) for one in metadata}
+
+    async def metadata(
+        self, kind: Kind, namespace: str | None, label_selector: str = ""
+    ) -> list[Body]:
+        """All objects of a kind, their metadata alone."""
+        found: list[Body] = []
         more: str | None = None
         while True:
             answer = await self._request(
@@ -142,8 +160,7 @@ class ClusterApi:
                 limit=500,
                 _continue=more,
             )
-            metadata = [one["metadata"] for one in answer.get("items") or ()]
-            found |= {(one.get("namespace", ""), one["name"]) for one in metadata}
+            found += answer.get("items") or ()
             more = answer.get("metadata", {}).get("continue")
             if not more:
                 return found

@@ -4,8 +4,9 @@ Watches fill it; planning reads it. It never asks the API server, and forgets wh
 tell was gone only when a list says so.
 """
 
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from quire_operator.cluster.kinds import DEPLOYMENTS, PODS, SERVICES
@@ -24,7 +25,10 @@ _STATUS_OF_PODS = ("conditions", "containerStatuses", "podIP")
 class Store:
     """Bodies of objects by kind and key."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen_at: dict[Key, float] = {}
+        """When each service was seen first."""
         self._bodies: dict[str, dict[Key, Body]] = defaultdict(dict)
         self._parts: dict[str, dict[Key, set[Key]]] = defaultdict(lambda: defaultdict(set))
         self._of_none: dict[str, set[Key]] = defaultdict(set)
@@ -38,6 +42,8 @@ class Store:
         if before is not None:
             self._leave(kind, key, before)  # somebody may have changed its label
         self._bodies[kind][key] = kept
+        if kind == SERVICES.kind:
+            self._seen_at.setdefault(key, self._clock())
         if owner := service_of(kept):
             self._parts[kind][owner].add(key)
         else:
@@ -50,6 +56,8 @@ class Store:
         if body is None:
             return False
         self._leave(kind, key, body)
+        if kind == SERVICES.kind:
+            self._seen_at.pop(key, None)
         return True
 
     def _leave(self, kind: str, key: Key, body: Body) -> None:
@@ -73,6 +81,10 @@ class Store:
     def get(self, kind: str, key: Key) -> Body | None:
         """One object."""
         return self._bodies[kind].get(key)
+
+    def seen_at(self, service: Key) -> float:
+        """When a service was seen first, on the store's clock; now, for one that is not known."""
+        return self._seen_at.get(service, self._clock())
 
     def all(self, kind: str) -> list[Body]:
         """All objects of a kind."""

@@ -96,7 +96,9 @@ def _ready(observed: Observed, findings: Findings, said: dict[ConditionType, Sai
 def _how_to_start(observed: Observed) -> str:
     """What brings a first replica."""
     if observed.service.spec.scaling.mode == "Auto":
-        return "this version starts none by itself; set scaling.minReplicas to 1 or more"
+        if observed.is_scaling:
+            return "the first request brings one"
+        return "without a gateway none starts by itself; set scaling.minReplicas to 1 or more"
     return "set spec.replicas to 1 or more, by kubectl scale for instance"
 
 
@@ -181,14 +183,20 @@ def _scaling_active(observed: Observed) -> Said:
         return False, "External", "spec.replicas is written from outside"
     if spec.scaling.mode == "Recommend":
         return False, "RecommendOnly", "spec.replicas is written from outside; status recommends"
-    words = (
-        "this version does not scale by itself: replicas are spec.replicas, and at least"
-        " scaling.minReplicas"
-    )
-    return False, "FixedReplicas", words
+    if not observed.is_scaling:
+        words = (
+            "without a gateway nothing is known of the traffic: replicas are spec.replicas, and at"
+            " least scaling.minReplicas"
+        )
+        return False, "FixedReplicas", words
+    if observed.scaled is None:
+        return None, "NotDecidedYet", "replicas stay as they are until traffic has been looked at"
+    return True, observed.scaled.code, observed.scaled.words
 
 
 def _metrics_fresh(observed: Observed, findings: Findings) -> Said:
+    if observed.scaled is not None and observed.scaled.unheard:
+        return False, "NotHeard", f"for scaling, {observed.scaled.unheard}"
     if findings.num_ready == 0:
         return None, "NoReplicas", "there is no ready engine to hear of"
     silent = [pod for pod in observed.pods if pod.is_ready and pod.name not in observed.engines]

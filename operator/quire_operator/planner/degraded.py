@@ -28,8 +28,9 @@ def degraded(
     found = [
         *_of_names(observed),
         *((one.reason, f"{one.accelerator}: {one.message}") for one in misfits),
-        *_of_refusals(observed),
         *_of_secrets(observed),
+        *_of_refusals(observed),
+        *_of_keys(observed),
         *_of_pods(observed, findings),
         *_of_limits(placement, findings),
         *_of_the_gateway(observed, settings),
@@ -97,8 +98,11 @@ def _of_secrets(observed: Observed) -> Iterator[_Trouble]:
     if seen.unreadable:
         words = "; ".join(seen.unreadable)
         yield "SecretUnreadable", f"{words}; what was read before stays in force"
-    if seen.keys.problems:
-        yield "ApiKeysInvalid", f"of the Secret with API keys {several(seen.keys.problems)}"
+
+
+def _of_keys(observed: Observed) -> Iterator[_Trouble]:
+    if problems := observed.secrets.keys.problems:
+        yield "ApiKeysInvalid", f"of the Secret with API keys {several(problems)}"
 
 
 def _of_pods(observed: Observed, findings: Findings) -> Iterator[_Trouble]:

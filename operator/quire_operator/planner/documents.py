@@ -39,6 +39,8 @@ class RoutedAccelerator(Struct, frozen=True, kw_only=True):
     products: tuple[str, ...]
     cost_per_hour: float | None
     max_replicas: int
+    traffic_share: float | None = None
+    """Part of the tokens that scaling planned for it; None: gateways choose alone."""
 
 
 class RoutingDocument(Struct, frozen=True, kw_only=True):
@@ -91,6 +93,8 @@ def routing_document(observed: Observed, settings: PlannerSettings) -> RoutingDo
     """What gateways are told."""
     service, spec = observed.service, observed.service.spec
     keys = spec.access.api_keys_secret_ref
+    is_auto = observed.scaled is not None and spec.scaling.mode == "Auto"
+    shares = observed.scaled.traffic_shares if observed.scaled and is_auto else {}
     return RoutingDocument(
         schema_version=ROUTING_SCHEMA_VERSION,
         namespace=service.namespace,
@@ -117,6 +121,7 @@ def routing_document(observed: Observed, settings: PlannerSettings) -> RoutingDo
                 products=one.products,
                 cost_per_hour=price_of(one),
                 max_replicas=one.max_replicas,
+                traffic_share=shares.get(one.name),
             )
             for one in spec.accelerators
         ),

@@ -23,6 +23,24 @@ class Event(NamedTuple):
 
 def transitions(before: InferenceServiceStatus, after: InferenceServiceStatus) -> list[Event]:
     """What has become so, or for another reason."""
+    return [*_scaled(before, after), *_transitions(before, after)]
+
+
+def _scaled(before: InferenceServiceStatus, after: InferenceServiceStatus) -> list[Event]:
+    """The change of the number of replicas, with its reason."""
+    decision = after.last_scaling_decision
+    if decision is None or decision == before.last_scaling_decision:
+        return []
+    old = {one.name: one.replicas for one in decision.before}
+    parts = [
+        f"{one.name} {old.get(one.name, 0)} -> {one.replicas}"
+        for one in decision.after
+        if one.replicas != old.get(one.name, 0)
+    ]
+    return [Event("Normal", "Scaled", f"{', '.join(parts)}: {decision.reason}")] if parts else []
+
+
+def _transitions(before: InferenceServiceStatus, after: InferenceServiceStatus) -> list[Event]:
     old = {one.type: one for one in before.conditions}
     changed = {
         one.type: one

@@ -17,6 +17,8 @@ from quire_operator.planner.names import (
     TEMPLATE_ANNOTATION,
 )
 from quire_operator.resource.reading import InferenceService
+from quire_operator.resource.status import ScalingDecision
+from quire_operator.scaling.outcome import Outcome
 
 _STEP_PERCENT = 5
 _MOST_BLOCKS = 1 << 40
@@ -169,6 +171,12 @@ class Observed:
     """Namespace/name of the older service that has the same host and model name, if any."""
     alias_owners: Mapping[str, str] = field(default_factory=dict)
     """The same by alias, of those that older services have as a name or alias."""
+    is_scaling: bool = False
+    """Whether replicas follow the traffic, as far as the spec wants it: there is a gateway."""
+    scaled: Outcome | None = None
+    """What scaling decided last; None: nothing yet."""
+    last_scaling: ScalingDecision | None = None
+    """The last change that it made; None: the one in the status."""
 
 
 def engine_from(state: EngineState) -> Engine:

@@ -10,7 +10,7 @@ nothing that waits, and begin anew.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from quire_engine.errors import ConfigError
 from quire_engine.profiles.gpus import find_gpu
@@ -41,6 +41,10 @@ def place(observed: Observed, settings: PlannerSettings, now: datetime) -> Place
     accelerators = observed.service.spec.accelerators
     if observed.service.spec.suspend:
         return Placement(replicas={one.name: 0 for one in accelerators})
+    if observed.is_scaling and observed.service.spec.scaling.mode == "Auto":
+        scaled = _as_scaled(observed)
+        if scaled is not None:
+            return scaled
     short = _short_since(observed, settings, now)
     capped = {
         one.name: min(one.max_replicas, _num_scheduled(observed.pods, one.name))
@@ -56,6 +60,32 @@ def place(observed: Observed, settings: PlannerSettings, now: datetime) -> Place
         short_since=short,
         num_missing=max(wanted_replicas(observed) - sum(replicas.values()), 0),
         look_again_at=_next_change(observed, settings, short, now),
+    )
+
+
+def _as_scaled(observed: Observed) -> Placement | None:
+    """As scaling decided; before it has, as it is. None: nothing was ever asked for."""
+    names = [one.name for one in observed.service.spec.accelerators]
+    current = {name: one.replicas for name, one in observed.deployments.items()}
+    if observed.scaled is None and not current:
+        return None
+    decided = current if observed.scaled is None else observed.scaled.replicas
+    replicas = {name: decided.get(name, 0) for name in names}
+    missing = sum(replicas.values()) - sum(
+        min(_num_ready(observed.pods, name), count) for name, count in replicas.items()
+    )
+    leaving = {}
+    for name, count in current.items():
+        if name not in replicas and (kept := max(min(count, missing), 0)):
+            leaving[name] = kept
+            missing -= kept
+    since = observed.scaled.short_since if observed.scaled else {}
+    return Placement(
+        replicas=replicas,
+        leaving=leaving,
+        short_since={
+            name: datetime.fromtimestamp(at, UTC) for name, at in since.items() if name in replicas
+        },
     )
 
 

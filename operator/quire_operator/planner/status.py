@@ -49,7 +49,7 @@ def status_of(
         admission_state=_admission_state(observed, findings),
         accelerators=_accelerators(observed, placement),
         conditions=conditions(observed, placement, findings, misfits, settings, now),
-        last_scaling_decision=before.last_scaling_decision,
+        last_scaling_decision=observed.last_scaling or before.last_scaling_decision,
     )
 
 
@@ -78,6 +78,9 @@ def _accelerators(observed: Observed, placement: Placement) -> tuple[Accelerator
                 short_since=stamp(since) if since else None,
                 loading_phase=behind.phase if behind else None,
                 loading_percent=behind.percent if behind else None,
+                tokens_per_second=observed.scaled.tokens_per_second.get(name)
+                if observed.scaled
+                else None,
             )
         )
     return tuple(found)

@@ -7,7 +7,7 @@ the API server's when there is a doubt. What should not be any more is deleted.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from quire_operator.cluster.store import Key, Mark, Store, key_of, mark_of
 from quire_operator.errors import ApiError, ForeignObjectError
 from quire_operator.planner.names import MANAGER
 from quire_operator.reconciling.ownership import has_pods_of_others, owner_beside
+from quire_operator.reconciling.strangers import Strangers
 from quire_operator.resource.reading import InferenceService
 
 _Place = tuple[str, Key]
@@ -64,9 +65,10 @@ class Applied:
 class Applier:
     """Applies plans, and remembers what it applied."""
 
-    def __init__(self, api: ClusterApi, store: Store) -> None:
+    def __init__(self, api: ClusterApi, store: Store, clock: Callable[[], float]) -> None:
         self._api = api
         self._store = store
+        self._strangers = Strangers(api, clock)
         self._applied: dict[Key, dict[_Place, _Last]] = defaultdict(dict)
         """By service, each object as of its last apply."""
         self._doubted: set[Key] = set()
@@ -106,7 +108,7 @@ class Applier:
         is_same_plan = last is not None and last.content == content
         if is_same_plan and place[0] not in _WATCHED and service.key not in self._doubted:
             return
-        live = await self._find(*place)
+        live = await self._find(service.key, *place)
         mark = None if live is None else mark_of(live)
         if is_same_plan and last is not None and last.mark == mark:
             return
@@ -121,10 +123,13 @@ class Applier:
         if why := _why(mark, last, made):
             done.changes.append(Change(what, why))
 
-    async def _find(self, kind: str, key: Key) -> Mapping[str, Any] | None:
+    async def _find(self, service: Key, kind: str, key: Key) -> Mapping[str, Any] | None:
         """An object as it is: what others made has not our labels, and no watch brings it."""
         found = self._store.get(kind, key) if kind in _WATCHED else None
-        return found or await self._api.get_metadata(BY_NAME[kind], *key)
+        if found is not None:
+            return found
+        since = self._store.seen_at(service)
+        return await self._strangers.find(BY_NAME[kind], key, since)
 
     async def _delete_others(
         self, service: InferenceService, objects: Sequence[Body], done: Applied
