@@ -12,6 +12,7 @@ processor: for images, not for a source distribution.
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ _MODULES = (
     *("http/headers", "http/pool", "http/request", "http/sse"),
     "routing/access",
     *("serving/account", "serving/arrivals", "serving/claim", "serving/directory"),
-    *("serving/exchange", "serving/gateway", "serving/inquiry", "serving/link"),
+    *("serving/exchange", "serving/fleet", "serving/gateway", "serving/inquiry", "serving/link"),
     *("serving/random_ids", "serving/record", "serving/relay", "serving/service"),
     *("serving/tallies", "serving/trace_context"),
     *("workers/bench", "workers/channel", "workers/remote", "workers/services"),
@@ -40,7 +41,8 @@ def compile_into(folder: Path) -> None:
     Raises
     ------
     SystemExit
-        The folder holds such a package already, or mypyc fails; its messages are shown.
+        The folder holds such a package already, or mypyc fails, or what it makes does; messages
+        are shown.
     """
     target = folder / _PACKAGE.name
     if target.exists():
@@ -53,6 +55,33 @@ def compile_into(folder: Path) -> None:
     if subprocess.run(command, cwd=folder, env=environment, check=False).returncode:
         raise SystemExit("mypyc failed: see above; a C compiler and Python's headers are needed")
     shutil.rmtree(folder / "build")
+    _try_out(folder, search)
+
+
+def _try_out(folder: Path, search: str) -> None:
+    """Start it, with a worker and a decider, and end it: what mypyc cannot do shows only then.
+
+    Raises
+    ------
+    SystemExit
+        It does not start.
+    """
+    routing = folder / "no_services.json"
+    routing.write_text("[]")
+    flags = ("--routing", str(routing), "--port", "0", "--management-port", "0", "--workers", "2")
+    with subprocess.Popen(
+        (sys.executable, "-m", "quire_gateway", *flags),
+        env=os.environ | {"PYTHONPATH": search},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        is_ready = process.stdout.readline().startswith("ready: ")
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+    routing.unlink()
+    if not is_ready or process.returncode:
+        raise SystemExit("the compiled gateway does not run: see above")
 
 
 def main() -> None:

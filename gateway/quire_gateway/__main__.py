@@ -1,6 +1,7 @@
 """`python -m quire_gateway`: route OpenAI's API to many engines until SIGTERM."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -10,7 +11,10 @@ from quire_engine.config import ObservabilityConfig
 from quire_engine.logs import configure
 from quire_gateway.errors import GatewayError
 from quire_gateway.run import run
+from quire_gateway.serving import exchange
 from quire_gateway.settings import parse
+
+_log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,6 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = parse(sys.argv[1:] if argv is None else argv)
         configure(ObservabilityConfig(log_format=settings.log_format), "gateway")
+        is_compiled = not (exchange.__file__ or "").endswith(".py")
+        _log.info("requests go through %s", "compiled code" if is_compiled else "plain Python")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run(settings))
     except GatewayError as error:
