@@ -8,7 +8,13 @@ import msgspec
 
 from quire_engine.config.fields import documentation
 from quire_engine.protocol.messages import Thresholds
-from quire_gateway.routing.document import ApiKey, EnginePlace, RoutedAccelerator, RoutingDocument
+from quire_gateway.routing.document import (
+    ApiKey,
+    EnginePlace,
+    LastEngine,
+    RoutedAccelerator,
+    RoutingDocument,
+)
 from quire_gateway.settings import GatewaySettings
 
 _INTRODUCTION = """\
@@ -35,6 +41,7 @@ _TABLES: Mapping[type, tuple[str, str]] = {
     EnginePlace: ("engines", "In a cluster they are known from EndpointSlices."),
     RoutedAccelerator: ("accelerators", ""),
     ApiKey: ("api_keys", ""),
+    LastEngine: ("last_engine", "What an engine of the service said when there was one."),
 }
 
 
@@ -67,7 +74,8 @@ def _documents() -> Iterator[str]:
 def _takes(schema: Mapping[str, Any]) -> str:
     """What a field takes, in words."""
     if "$ref" in schema:
-        return f"an object: {_TABLES_BY_NAME[schema['$ref'].rpartition('/')[2]]}"
+        heading = _TABLES_BY_NAME.get(schema["$ref"].rpartition("/")[2])
+        return f"an object: {heading}" if heading else "an object, as `/state` of an engine has it"
     if "anyOf" in schema:
         return " or ".join(_takes(one) for one in schema["anyOf"])
     if "enum" in schema:

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from quire_engine.profiles.output_length import SketchState
+from quire_engine.profiles.step_time import StepTimeModel
 from quire_engine.protocol.messages import Thresholds
 from quire_gateway.errors import RoutingError
 
@@ -68,6 +70,25 @@ class RoutedAccelerator(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the tokens that scaling planned for it; None where it planned nothing."""
 
 
+class LastEngine(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine of the service said of itself when there was one."""
+
+    tokens_per_block: Positive
+    """As its state has it."""
+    num_blocks: Positive
+    """All of its blocks."""
+    max_model_len: Positive
+    """Longest sequence that it took."""
+    slots: Positive
+    """Sequences that it ran at once."""
+    max_step_tokens: Positive | None = None
+    """Most tokens of a step; null: not known."""
+    step_time: StepTimeModel | None = None
+    """How long its steps took; null: not known."""
+    output_lengths: SketchState | None = None
+    """How long answers were; null: not known."""
+
+
 class RoutingDocument(msgspec.Struct, frozen=True, kw_only=True):
     """All that a gateway needs to know of a service."""
 
@@ -107,6 +128,9 @@ class RoutingDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Who may ask; none, and no `api_keys_secret`: everybody."""
     engines: tuple[EnginePlace, ...] = ()
     """Its engines, where no cluster knows them."""
+    last_engine: LastEngine | None = None
+    """For a service without an engine: how soon those that wait can be answered is predicted by it.
+    """
     num_gateways: Positive = 1
     """So many share the limits of keys."""
 

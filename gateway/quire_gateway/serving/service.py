@@ -31,9 +31,10 @@ from quire_gateway.choosing.retry import jitter, predict_wait
 from quire_gateway.choosing.shares import TrafficShares
 from quire_gateway.errors import ApiError
 from quire_gateway.routing.access import Access
-from quire_gateway.routing.document import ApiKey, RoutingDocument
+from quire_gateway.routing.document import ApiKey, LastEngine, RoutingDocument
 from quire_gateway.serving.arrivals import Arrivals
 from quire_gateway.serving.directory import Served
+from quire_gateway.serving.last_known import LastKnown, last_of_document, last_of_state
 
 LENGTHS_SECONDS = 5.0
 """How often the estimate of answers' lengths is made anew."""
@@ -124,6 +125,10 @@ class Service(Served):
         self._why_closed: Callable[[], ApiError] | None = None
         self._survival = Expectations(merge_lengths([]))
         self._survival_at = -inf
+        self._last_state: EngineState | None = None
+        self._last_engine: LastEngine | None = None
+        self._last: LastKnown | None = None
+        """Made of either when it is asked for."""
         self.update(document)
 
     @property
@@ -133,6 +138,8 @@ class Service(Served):
         if now - self._survival_at >= LENGTHS_SECONDS:
             self._survival_at = now
             states = [one.state.output_lengths for one in self.endpoints if one.state]
+            if not states and (last := self._last_known()) is not None:
+                states = [last.output_lengths]
             # where an engine says impossible things of lengths, the last estimate stays
             with suppress(ConfigError):
                 self._survival = Expectations(merge_lengths(states))
@@ -144,6 +151,8 @@ class Service(Served):
         self.access.update(document, self._clock())
         self.queue.max_waiting = document.thresholds.max_waiting_requests
         self._shares.plan({one.name: one.traffic_share for one in document.accelerators})
+        if document.last_engine != self._last_engine:
+            self._last_engine, self._last = document.last_engine, None
 
     def add(self, endpoint: Endpoint) -> None:
         """Use another engine."""
@@ -153,6 +162,8 @@ class Service(Served):
     def hear(self, endpoint: Endpoint, state: EngineState) -> None:
         """An engine has told its state: who waits may find room now."""
         self.index.follow(endpoint.slot, state.prefix_chunks)
+        if state.is_ready:
+            self._last_state, self._last = state, None
         self.dispatch()
 
     def lose(self, endpoint: Endpoint) -> None:
@@ -241,6 +252,8 @@ class Service(Served):
     def max_model_len(self) -> int:
         """See `Served`."""
         lengths = [one.state.max_model_len for one in self.endpoints if one.state is not None]
+        if not lengths and (last := self._last_known()) is not None:
+            return last.max_model_len
         return max(lengths, default=0)
 
     def has_eligible(self) -> bool:
@@ -298,7 +311,7 @@ class Service(Served):
         if self.queue.is_full:
             raise self._refuse(ticket, "queue_full")
         leaves_at = self._leaves_at(ticket)
-        if self._predict(ticket) > leaves_at - self._clock() and self.has_eligible():
+        if self._predict(ticket) > leaves_at - self._clock():
             raise self._refuse(ticket, "deadline")
         waiting = Waiting(
             key=ticket.key.name,
@@ -374,7 +387,20 @@ class Service(Served):
         self.queue.remove(waiting)
 
     def _predict(self, ticket: Ticket) -> float:
+        """Seconds until its turn; without an engine from when there is one, if that is known."""
+        if not self.has_eligible():
+            last = self._last_known()
+            return last.predict_wait(ticket.demand, self.queue.total_cost) if last else 0.0
         return predict_wait(self.endpoints, ticket.demand, self.queue.total_cost)
+
+    def _last_known(self) -> LastKnown | None:
+        """What is known of an engine that is not there."""
+        if self._last is None:
+            if self._last_state is not None:
+                self._last = last_of_state(self._last_state)
+            elif self._last_engine is not None:
+                self._last = last_of_document(self.document, self._last_engine)
+        return self._last
 
     def _refuse(self, ticket: Ticket, reason: str) -> ApiError:
         if not self.has_eligible():
@@ -382,7 +408,7 @@ class Service(Served):
                 503,
                 "No engine of this model is ready. Send the request again later.",
                 reason="no_engine",
-                retry_after_seconds=jitter(5.0, self._chance),
+                retry_after_seconds=jitter(max(self._predict(ticket), 5.0), self._chance),
             )
         return ApiError(
             429,
