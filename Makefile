@@ -89,6 +89,10 @@ test: sync-dev ## Run the tests that need no GPU; says what this machine cannot 
 test-nodes: sync-dev ## Run the tests on real Kubernetes nodes (Linux, root; minutes)
 	@$(BIN)/python -m pytest -v -m nodes tests/nodes $(ARGS)
 
+.PHONY: test-workers
+test-workers: sync-dev ## Run the gateway's tests with a gateway of two workers (minutes)
+	@TEST_GATEWAY_WORKERS=2 $(BIN)/python -m pytest tests/api/test_gateway*.py $(ARGS)
+
 .PHONY: test-gpu
 test-gpu: sync-dev ## Run the tests that need a CUDA device
 	@$(BIN)/python -m hack.gpu
