@@ -3,8 +3,9 @@
     signal ── grace ─────────── no new requests ── answers end ── deadline ── exit 0
     /readyz is 503              503
 
-The grace lets load balancers notice; after Ctrl-C there is none. A second signal goes to the
-deadline at once.
+The grace lets load balancers notice; requests are answered, each as the last one of its connection:
+one that is closed while it is idle may be used in that moment. After Ctrl-C there is no grace. A
+second signal goes to the deadline at once.
 """
 
 import asyncio
@@ -69,8 +70,9 @@ class Ending:
         """Whether it was told twice."""
         return self._second.is_set()
 
-    async def give_grace(self, seconds: float) -> None:
-        """Let load balancers notice."""
+    async def give_grace(self, bounds: SharedBounds, seconds: float) -> None:
+        """Let load balancers notice, and whoever keeps connections leave them one by one."""
+        bounds.is_leaving = True
         if self._has_grace:
             await self.pause(seconds)
 

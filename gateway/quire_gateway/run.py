@@ -116,7 +116,7 @@ class _Process:
         try:
             await self._ending.first.wait()
             _log.info("asked to stop: answers may end")
-            await self._ending.give_grace(settings.drain_grace_seconds)
+            await self._ending.give_grace(self._bounds, settings.drain_grace_seconds)
             self._gateway.is_refusing = True
             await self._ending.finish_answers(
                 port, self._bounds, settings.drain_seconds, self._end_answers

@@ -39,7 +39,7 @@ def operator() -> Body:
     return _deployment(MANAGER, {ROLE_LABEL: "operator"}, pod)
 
 
-def gateway() -> list[Body]:
+def gateway(replicas: int = 1, grace_seconds: int = 0, drain_seconds: int = 2) -> list[Body]:
     """A gateway for all services, with its rights."""
     flags = (
         "--kubernetes",
@@ -48,7 +48,9 @@ def gateway() -> list[Body]:
         "--management-host=0.0.0.0",
         f"--port={_GATEWAY_PORT}",
         f"--management-port={_MANAGEMENT_PORT}",
-        "--drain-grace-seconds=0",
+        f"--drain-grace-seconds={grace_seconds}",
+        f"--drain-seconds={drain_seconds}",
+        "--log-requests",
     )
     ports = {"http": _GATEWAY_PORT, "management": _MANAGEMENT_PORT}
     container = _container(GATEWAY, flags, ports, ("management", _MANAGEMENT_PORT))
@@ -57,10 +59,13 @@ def gateway() -> list[Body]:
     )
     pod = {
         "serviceAccountName": rbac.NAME,
+        "terminationGracePeriodSeconds": grace_seconds + drain_seconds + 15,
         "containers": [container],
         "volumes": [{"name": "root", "secret": {"secretName": ROOT}}],
     }
-    return [*rbac.objects(SYSTEM), _deployment(rbac.NAME, {ROLE_LABEL: "gateway"}, pod)]
+    made = _deployment(rbac.NAME, {ROLE_LABEL: "gateway"}, pod)
+    made["spec"]["replicas"] = replicas
+    return [*rbac.objects(SYSTEM), made]
 
 
 def roll_out(cluster: Cluster, *objects: Body) -> None:

@@ -261,7 +261,7 @@ class ClientConnection(asyncio.Protocol):
             status,
             headers,
             length,
-            keeps_alive=keeps_alive and not self._bounds.is_closing,
+            keeps_alive=keeps_alive and not self._bounds.is_leaving,
         )
         self._is_chunked = head.is_chunked
         self._is_deaf = self._is_deaf or not head.keeps_alive

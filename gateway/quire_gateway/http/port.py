@@ -31,7 +31,7 @@ class SharedBounds:
         self.num_body_bytes = 0
         self.connections: set[ClientConnection] = set()
         self.deadlines = Deadlines()
-        self.is_closing = False
+        self.is_leaving = self.is_closing = False
 
 
 def open_sockets(host: str, port: int, *, is_shared: bool = False) -> list[socket.socket]:

@@ -69,6 +69,8 @@ class Bounds(Protocol):
     max_connections: int
     connections: "set[ClientConnection]"
     deadlines: "Deadlines"
+    is_leaving: bool
+    """Answers say that their connection ends, so that who sends more does it elsewhere."""
     is_closing: bool
     """No further request is taken on a connection after the one that is answered."""
 

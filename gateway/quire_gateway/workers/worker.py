@@ -114,7 +114,7 @@ class _Worker:
         tether.tell_ready()
         try:
             await ending.first.wait()
-            await ending.give_grace(settings.drain_grace_seconds)
+            await ending.give_grace(self._bounds, settings.drain_grace_seconds)
             self._gateway.is_refusing = True
             await ending.finish_answers(
                 port, self._bounds, settings.drain_seconds, self._end_answers

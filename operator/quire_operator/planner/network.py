@@ -26,9 +26,12 @@ STREAMING_ANNOTATIONS = {
     "nginx.ingress.kubernetes.io/proxy-send-timeout": "3600",
     "nginx.ingress.kubernetes.io/proxy-body-size": "32m",
     "projectcontour.io/response-timeout": "infinity",
+    "projectcontour.io/retry-on": "connect-failure,reset",
+    "projectcontour.io/num-retries": "3",
     "haproxy.org/timeout-server": "3600s",
 }
-"""Answers are streams that may be long and silent: what controllers need to know of it."""
+"""What controllers need to know: answers are streams that may be long and silent, and a request of
+which nothing was answered may go to another gateway, for one that dies is noticed by failing."""
 
 
 def services(observed: Observed, settings: PlannerSettings) -> list[Body]:

@@ -74,13 +74,18 @@ def _is_engine(metadata: Mapping[str, Any], service: str) -> bool:
 
 
 def gateway_addresses(store: Store, place: GatewayPlace | None) -> tuple[str, ...]:
-    """Addresses of the gateway's pods that are ready: pods elsewhere may have its labels, too."""
+    """Addresses of the gateway's pods that take requests: pods elsewhere may have its labels, too.
+
+    One that is ending is not among them: its condition stays Ready until probes have failed, and
+    that may be after it has stopped to listen.
+    """
     if place is None:
         return ()
     pods = [
         pod_from(body) for body in store.parts_of_none(PODS.kind) if place.has(body["metadata"])
     ]
-    return tuple(sorted(pod.address for pod in pods if pod.is_ready and pod.address))
+    taking = (pod for pod in pods if pod.is_ready and not pod.is_ending and pod.address)
+    return tuple(sorted(pod.address for pod in taking))
 
 
 def _is_owned(body: Mapping[str, object], service: InferenceService) -> bool:

@@ -66,6 +66,7 @@ def test_the_ingress_has_the_host_and_leaves_streams_alone() -> None:
     assert made["spec"]["tls"] == [{"hosts": ["m.example.com"], "secretName": "tls"}]
     annotations = made["metadata"]["annotations"]
     assert annotations["projectcontour.io/response-timeout"] == "infinity"
+    assert annotations["projectcontour.io/retry-on"] == "connect-failure,reset"
     assert annotations["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
 
 

@@ -71,6 +71,17 @@ def test_gateways_are_in_their_namespace() -> None:
     assert gateway_addresses(store, None) == ()
 
 
+def test_a_gateway_that_is_ending_gets_nothing_new_though_it_is_ready() -> None:
+    store = Store()
+    for name, ending in (("stays", {}), ("goes", {"deletionTimestamp": "2026-01-01T00:01:00Z"})):
+        pod = _pod(name, labels=dict(GATEWAY.selector), namespace=GATEWAY.namespace, **ending)
+        ready = [{"type": "Ready", "status": "True"}]
+        address = f"10.0.0.{len(name)}"
+        store.put("Pod", pod | {"status": {"podIP": address, "conditions": ready}})
+
+    assert gateway_addresses(store, GATEWAY) == ("10.0.0.5",)
+
+
 def _controlled(kind: str, name: str, uid: str, labels: dict[str, str]) -> dict[str, Any]:
     owner = {"kind": kind, "name": name, "uid": uid, "controller": True}
     metadata = {"namespace": "models", "name": "x", "labels": labels, "ownerReferences": [owner]}

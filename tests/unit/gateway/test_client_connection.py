@@ -138,6 +138,17 @@ async def test_nothing_is_answered_behind_the_last_answer() -> None:
     assert not bounds.connections
 
 
+async def test_who_leaves_answers_once_more_on_each_connection_and_says_so() -> None:
+    connection, wire, bounds = connect(answer_at_once)
+    connection.data_received(GET % 0)
+    bounds.is_leaving = True
+    assert not wire.is_closed  # idle, and what comes in this moment is not lost
+    connection.data_received(GET % 1 + GET % 2)
+    assert wire.answers() == [b"/0", b"/1"]
+    assert wire.written.lower().count(b"connection: close") == 1
+    assert wire.is_closed
+
+
 async def test_a_client_that_leaves_ends_what_is_done_for_it() -> None:
     held: list[Later] = []
 
