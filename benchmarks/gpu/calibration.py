@@ -3,7 +3,7 @@
 `python -m benchmarks.gpu.calibration --profiles DIR --json DIR/calibration.json`
 
     start      as an engine does it before it is ready: a few seconds, graphs captured meanwhile
-    full       as `quire profile` does it; DIR/h100-<shape>.json is the profile
+    full       as `quire profile` does it; DIR/<card>-<shape>.json is the profile
     held-out   random steps: batches 1 to 256, contexts, prompts, both together; each timed step
     live       steps of an engine that serves requests of mixed lengths
     refined    the same, each predicted by what was known before it
@@ -118,8 +118,9 @@ def measure(shape: str, results: Results, folder: Path, share: float) -> None:
     results.add(f"calibration/{shape}/start", {"seconds": seconds, **summarise(started)})
     executor.capture_rest()
     full, seconds = calibrate(25.0 * share)
-    (folder / f"h100-{shape}.json").write_bytes(save_profile(full))
-    (folder / f"h100-{shape}-start.json").write_bytes(save_profile(started))
+    card = torch.cuda.get_device_name().split()[1].lower()  # NVIDIA H100 80GB HBM3
+    (folder / f"{card}-{shape}.json").write_bytes(save_profile(full))
+    (folder / f"{card}-{shape}-start.json").write_bytes(save_profile(started))
     results.add(f"calibration/{shape}/full", {"seconds": seconds, **summarise(full)})
     runs: dict[str, Callable[[], list[Step]]] = {
         "held-out": lambda: run_held_out(

@@ -21,14 +21,16 @@ from typing import Any
 
 import torch
 
+from benchmarks.gpu.closed_loop import measure_closed_loop
 from benchmarks.gpu.engine_loops import LoopTimes, run_overlapped, run_steps
 from benchmarks.gpu.engine_models import start_engine
-from benchmarks.gpu.engine_profile import profile_decode
+from benchmarks.gpu.engine_profile import profile_decode, profile_prompts
 from benchmarks.gpu.harness import Results, device_peaks, environment
 from quire_engine.core.engine import EngineCore
 from quire_engine.execution.cuda.executor import CudaExecutor
 from quire_engine.protocol.messages import AddRequest
 from quire_engine.protocol.sampling import SamplingParams
+from quire_engine.startup_heap import freeze_startup_heap
 
 Lengths = list[tuple[int, int]]
 """(prompt tokens, output tokens) of each request."""
@@ -148,13 +150,20 @@ def measure(shape: str, results: Results, deadline: float, rows: list[str]) -> N
     if rows == ["start"]:
         return
     executor.capture_rest()
+    freeze_startup_heap()  # as the server's core does
     results.add(f"engine/{shape}/capture_rest", {"seconds": time.time() - first_token})
     bench.run([(2048, 3), (300, 3)], "bare")
     jobs: dict[str, Callable[[], dict[str, Any]]] = {
         "batch1-prefill2048": bench.prefill,
         **{n: lambda make=make: bench.throughput(make()) for n, make in WORKLOADS.items()},  # type: ignore[misc]
+        "closed256": lambda: measure_closed_loop(core, executor),
         "profile/batch1": lambda: profile_decode(bench.core, executor, add_requests, 1),
         "profile/batch256": lambda: profile_decode(bench.core, executor, add_requests, 256),
+        "profile/prefill2048": lambda: profile_prompts(core, executor, add_requests, [(2048, 1)]),
+        "profile/prompts16x512": lambda: profile_prompts(
+            core, executor, add_requests, [(512, 1)] * 16
+        ),
+        "profile/prefill128": lambda: profile_prompts(core, executor, add_requests, [(128, 1)]),
     }
     for name, job in jobs.items():
         if time.time() > deadline:

@@ -1,15 +1,17 @@
-"""Where a steady decode step's time goes: kernels by name, and how long the device is idle."""
+"""Where a step's time goes: kernels by name, and how long the device is idle."""
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.gpu.engine_loops import run_overlapped
+from benchmarks.gpu.engine_loops import LoopTimes, run_overlapped
 from quire_engine.core.engine import EngineCore
 from quire_engine.execution.cuda.executor import CudaExecutor
 
@@ -31,22 +33,75 @@ def profile_decode(
     core.abort_client("bench")
     run_overlapped(core, executor, max_steps=1)
     step_us = (untraced.seconds + after.seconds) / (2 * NUM_STEPS) * 1e6
-    spans: list[tuple[float, float]] = []
-    by_kernel: dict[str, list[float]] = defaultdict(list)
-    for event in trace.events() or []:
-        if event.device_type.name == "CUDA":
-            spans.append((event.time_range.start, event.time_range.end))
-            by_kernel[event.name[:70]].append(event.time_range.elapsed_us())
-    rows = sorted(by_kernel.items(), key=lambda item: -sum(item[1]))[:24]
+    spans, by_kernel = device_spans(trace)
     return {
         "step_us": step_us,
         "submit_us": untraced.submit_seconds / untraced.num_steps * 1e6,
         "host_us": untraced.host_seconds / untraced.num_steps * 1e6,
         "idle_share": 1 - busy_us(spans) / NUM_STEPS / step_us,
-        "us_per_step": {
-            name: [round(sum(us) / NUM_STEPS, 2), round(len(us) / NUM_STEPS, 2)]
-            for name, us in rows
-        },
+        "us_per_step": by_time(by_kernel, NUM_STEPS),
+    }
+
+
+def profile_prompts(
+    core: EngineCore,
+    executor: CudaExecutor,
+    add_requests: AddRequests,
+    lengths: list[tuple[int, int]],
+) -> dict[str, Any]:
+    """Trace steps of prompts alone: each request of `lengths` ends with its first token."""
+    num_runs = 0
+
+    def run() -> LoopTimes:
+        nonlocal num_runs
+        num_runs += 1
+        add_requests(core, lengths, -10000 - num_runs)
+        torch.cuda.synchronize()
+        return run_overlapped(core, executor)
+
+    runs = [run() for _ in range(7)][2:]
+    with profile(activities=[ProfilerActivity.CUDA]) as trace:
+        traced = run()
+        torch.cuda.synchronize()
+    spans, by_kernel = device_spans(trace)
+    named = sorted(
+        (event.time_range.start, event.time_range.end, event.name[:40])
+        for event in trace.events() or []
+        if event.device_type.name == "CUDA"
+    )
+    gaps = [
+        (round(after[0] - before[1], 1), before[2], after[2])
+        for before, after in pairwise(named)
+        if after[0] > before[1]
+    ]
+    return {
+        "us": statistics.median(times.seconds for times in runs) * 1e6,
+        "submit_us": statistics.median(times.submit_seconds for times in runs) * 1e6,
+        "host_us": statistics.median(times.host_seconds for times in runs) * 1e6,
+        "traced_us": traced.seconds * 1e6,
+        "device_us": spans[-1][1] - spans[0][0],
+        "busy_us": busy_us(spans),
+        "longest_gaps": sorted(gaps, reverse=True)[:8],
+        "us_of_kernels": by_time(by_kernel, 1),
+    }
+
+
+def device_spans(trace: profile) -> tuple[list[tuple[float, float]], dict[str, list[float]]]:
+    """Return when something ran on the device, in order, and how long, by kernel."""
+    spans: list[tuple[float, float]] = []
+    by_kernel: dict[str, list[float]] = defaultdict(list)
+    for event in trace.events() or []:  # type: ignore[no-untyped-call]
+        if event.device_type.name == "CUDA":
+            spans.append((event.time_range.start, event.time_range.end))
+            by_kernel[event.name[:70]].append(event.time_range.elapsed_us())
+    return sorted(spans), by_kernel
+
+
+def by_time(by_kernel: dict[str, list[float]], num_steps: int) -> dict[str, list[float]]:
+    """Return (microseconds, calls) a step of the kernels that take most."""
+    rows = sorted(by_kernel.items(), key=lambda item: -sum(item[1]))[:24]
+    return {
+        name: [round(sum(us) / num_steps, 2), round(len(us) / num_steps, 2)] for name, us in rows
     }
 
 

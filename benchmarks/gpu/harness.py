@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-L2_BYTES = 50 * 2**20
-"""The largest L2 of the tuned devices; rotated inputs together exceed it twice."""
+L2_BYTES = 60 * 2**20
+"""The largest L2 of the devices measured, an H200's; rotated inputs together exceed it twice."""
 
 
 def graph_seconds(

@@ -93,13 +93,17 @@ def outputs_of(config: EngineConfig, *, has_graphs: bool = True) -> dict[str, li
     executor = CudaExecutor(config, FileWeights(RandomSource(spec).rounded(torch.bfloat16)))
     executor.load(lambda _stage, _done: None)
     facts = executor.allocate_cache()
-    graphs = executor._allocated().graphs
+    graphs, prompt_graphs = executor._allocated().graphs, executor._allocated().prompt_graphs
     if not has_graphs:
         graphs._graphs = {False: {}, True: {}}
         graphs._failed = {(width, cut) for width in graphs.widths for cut in (False, True)}
+        prompt_graphs._graphs = {}
+        shapes = prompt_graphs.shapes.all()
+        prompt_graphs._failed = {(shape, cut) for shape in shapes for cut in (False, True)}
     core = EngineCore(config, executor, facts, random_source=random.Random(3))
     rng = random.Random(5)
     shared = [rng.randrange(VOCAB) for _ in range(150)]
+    requests = []
     kinds = ({"temperature": 0.0}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.8})
     for index in range(40):
         own = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 250))]
@@ -113,16 +117,19 @@ def outputs_of(config: EngineConfig, *, has_graphs: bool = True) -> dict[str, li
                 **kinds[index % 3],  # type: ignore[arg-type]
             ),
         )
-        assert core.add(request, 0.0) is None
+        requests.append(request)
     outputs: dict[str, list[int]] = {str(index): [] for index in range(40)}
     now = 0.0
-    while core.has_work():
+    while requests or core.has_work():
         now += 0.01
+        if requests:  # one with every step: prompts come beside decodes
+            assert core.add(requests.pop(0), now) is None
         for _, delta in core.step(now):
             assert delta.error is None
             outputs[delta.request_id] += delta.token_ids
     core.check_invariants()
     assert bool(graphs.num_hits) == has_graphs
+    assert bool(prompt_graphs.num_hits) == has_graphs
     executor.close()
     return outputs
 

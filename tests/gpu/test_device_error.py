@@ -39,7 +39,7 @@ def wait():
 if "quire_engine.core" in sys.orig_argv:
     threading.Thread(target=wait, daemon=True).start()
 """
-FLAGS = ("--device", "cuda", "--max-num-blocks", "2000", "--max-num-seqs", "16")
+FLAGS = ("--device", "cuda", "--max-num-blocks", "5000", "--max-num-seqs", "16")
 NUM_REQUESTS = 8
 
 

@@ -34,6 +34,11 @@ class AttentionBatch:
     max_context_len: int
     """Upper bound of `context_lens`; chooses the number of splits."""
 
+    max_prefill_tokens: int | None = None
+    """Upper bound of the new tokens after the decodes; None: all that follow `num_decodes`. With a
+    bound, decodes may be padded: an entry of `num_decodes` that has no token has a context of one,
+    and `cu_seqlens_q` goes on from the last real one; what it writes, the prompts overwrite."""
+
     def __post_init__(self) -> None:
         check_integers("cu_seqlens_q", self.cu_seqlens_q)
         check_integers("context_lens", self.context_lens)
@@ -60,6 +65,13 @@ class AttentionBatch:
     def num_prefills(self) -> int:
         """Sequences after the decodes."""
         return self.num_seqs - self.num_decodes
+
+    def num_prefill_tiles(self, num_tokens: int, tile: int) -> int:
+        """Upper bound of the tiles of so many tokens that prompts take, of `num_tokens` in all."""
+        bound = self.max_prefill_tokens
+        return (num_tokens - self.num_decodes if bound is None else bound) // tile + (
+            self.num_prefills
+        )
 
 
 @dataclass(frozen=True)

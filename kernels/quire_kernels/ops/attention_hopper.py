@@ -82,7 +82,7 @@ def launch(
     keys = _token_rows(k_new) if k_new is not None else k_rows
     values = _token_rows(v_new) if v_new is not None else v_rows
     tile = (BLOCK_N, head_dim)
-    num_tiles = (q.shape[0] - skip) // block_q + batch.num_prefills
+    num_tiles = batch.num_prefill_tiles(q.shape[0], block_q)
     launch_kernel(
         hopper_prefill_kernel, (num_kv_heads, num_tiles),
         q, out, _descriptor(k_rows, BOX), _descriptor(v_rows, BOX), value_cache,

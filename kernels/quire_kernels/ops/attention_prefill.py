@@ -55,7 +55,7 @@ def launch_fixed(
     Every tile of keys is masked: the loop without masks may round in other places, and which keys
     it takes depends on the chunk.
     """
-    chunks = dataclasses.replace(batch, num_decodes=0)
+    chunks = dataclasses.replace(batch, num_decodes=0, max_prefill_tokens=None)
     config = FIXED_WIDE if q.shape[2] > FIXED_HEAD_DIM else FIXED
     launch_portable(q, key_cache, value_cache, out, chunks, options, None, None, config)
 
@@ -76,7 +76,7 @@ def launch_portable(
     group = q.shape[1] // num_kv_heads
     block_m = max(config.block_m, next_power_of_two(group))
     block_q = block_m // group
-    num_tiles = (q.shape[0] - skip) // block_q + batch.num_prefills
+    num_tiles = batch.num_prefill_tiles(q.shape[0], block_q)
     fresh = k_new is not None and v_new is not None
     keys = k_new if k_new is not None else q
     values = v_new if v_new is not None else q

@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+from quire_engine.execution.cuda.buckets import PromptShape, PromptShapes
 from quire_engine.execution.cuda.graphs import DecodeGraphs
+from quire_engine.execution.cuda.prompt_graphs import PromptGraphs
+from tests.unit.execution.cuda_cases import tiny_spec
 
 
 class AnyPlatform:
@@ -38,3 +41,25 @@ def test_a_graph_that_cannot_be_captured_is_done_without(monkeypatch: pytest.Mon
     assert not graphs.capture_next()
     graphs.run(width, truncates=False)
     assert attempts == computed == [(width, False)]
+
+
+def test_a_prompts_graph_that_cannot_be_captured_is_done_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attempts = []
+
+    def capture(_self: PromptGraphs, shape: PromptShape, *, truncates: bool) -> None:
+        attempts.append((shape, truncates))
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(PromptGraphs, "_capture", capture)
+    platform: Any = AnyPlatform()
+    shapes = PromptShapes(tiny_spec(), max_num_seqs=8, max_num_tokens=256)
+    graphs = PromptGraphs(platform, lambda _shape, _truncates: lambda: None, shapes, None)
+
+    for _ in range(2):
+        assert graphs.find(100, 3, 1, truncates=True) is None
+    assert graphs.capture_next()
+    assert graphs.find(100, 3, 1, truncates=True) is None
+    assert not graphs.capture_next()
+    assert attempts == [(PromptShape(128, 8), True)]

@@ -1,23 +1,26 @@
 """All buffers of a running executor, and the profile that sizes the KV cache among them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from quire_engine.config import EngineConfig
+from quire_engine.execution.cuda.buckets import MAX_PROMPTS, PromptShape, PromptShapes
 from quire_engine.execution.cuda.capacity import DeviceMemory, PeakMeter, count_blocks
+from quire_engine.execution.cuda.chunk_inputs import NOBODY, ChunkArrays, place_chunks
 from quire_engine.execution.cuda.graphs import DecodeGraphs
 from quire_engine.execution.cuda.inputs import (
     MAX_IN_FLIGHT,
     NUM_DECODE_ARRAYS,
     InputBuffers,
     StepTensors,
-    place_chunks,
 )
 from quire_engine.execution.cuda.kernels import WORDS_PER_ROW
 from quire_engine.execution.cuda.model import CudaDecoder
 from quire_engine.execution.cuda.platform import Event, Platform
+from quire_engine.execution.cuda.prompt_graphs import PromptGraphs
 from quire_engine.execution.cuda.row_memory import RowMemory
 from quire_engine.execution.cuda.step import StepProgram
 
@@ -35,6 +38,7 @@ class EngineState:
     inputs: InputBuffers
     program: StepProgram
     graphs: DecodeGraphs
+    prompt_graphs: PromptGraphs
     outputs: list[tuple[torch.Tensor, Event]]
     """For each step in flight: [max_num_seqs] int32 of the host, and when it is filled."""
 
@@ -54,12 +58,25 @@ def create_state(config: EngineConfig, platform: Platform, decoder: CudaDecoder)
         max_model_len=decoder.num_positions,
         block_size=config.cache.block_size,
     )
-    inputs = InputBuffers(platform, max_width=max_num_seqs, capacity=_capacity(config, rows))
+    shapes = PromptShapes(
+        decoder.spec,
+        max_num_seqs=max_num_seqs,
+        max_num_tokens=config.scheduler.max_num_batched_tokens,
+    )
+    capacity = _capacity(config, rows, shapes)
+    inputs = InputBuffers(platform, max_width=max_num_seqs, capacity=capacity)
     program = StepProgram(platform, decoder, rows, max_num_seqs=max_num_seqs)
     graphs = _graphs(platform, program, inputs, rows, max_num_seqs)
-    memory = (
-        _profile(config, platform, decoder, rows, inputs, program) if platform.is_cuda else None
-    )
+
+    def pad(shape: PromptShape, truncates: bool) -> Callable[[], None]:
+        step = _padding(inputs, rows, shape, truncates=truncates)
+        return lambda: program.compute(step)
+
+    prompt_graphs = PromptGraphs(platform, pad, shapes, graphs.pool)
+    memory = None
+    if platform.is_cuda:
+        widest = shapes.widest
+        memory = _profile(config, platform, decoder, rows, inputs, program, widest)
     num_blocks = count_blocks(
         config, decoder.spec, decoder.num_positions, platform.dtype.itemsize, memory
     )
@@ -68,7 +85,7 @@ def create_state(config: EngineConfig, platform: Platform, decoder: CudaDecoder)
     )
     decoder.attach(cache)
     outputs = [(platform.host_ints(max_num_seqs), Event(platform)) for _ in range(MAX_IN_FLIGHT)]
-    return EngineState(cache, rows, inputs, program, graphs, outputs)
+    return EngineState(cache, rows, inputs, program, graphs, prompt_graphs, outputs)
 
 
 def cache_shape(config: EngineConfig, decoder: CudaDecoder, num_blocks: int) -> tuple[int, ...]:
@@ -78,11 +95,12 @@ def cache_shape(config: EngineConfig, decoder: CudaDecoder, num_blocks: int) -> 
     return (num_blocks, spec.num_layers, 2, spec.num_kv_heads, block_size, spec.head_dim)
 
 
-def _capacity(config: EngineConfig, rows: RowMemory) -> int:
+def _capacity(config: EngineConfig, rows: RowMemory, shapes: PromptShapes) -> int:
     """Words that the largest step's arrays and its changes take."""
     scheduler = config.scheduler
     changes = min(scheduler.max_num_seqs * (rows.max_blocks + WORDS_PER_ROW), MAX_CHANGES)
-    arrays = 3 * scheduler.max_num_batched_tokens + 8 * scheduler.max_num_seqs
+    num_tokens = max(scheduler.max_num_batched_tokens, *shapes.tokens, 0)
+    arrays = 3 * num_tokens + 8 * (scheduler.max_num_seqs + MAX_PROMPTS)
     decodes = NUM_DECODE_ARRAYS * (scheduler.max_num_seqs + 4)
     return max(arrays, decodes) + 2 * changes + 256
 
@@ -116,6 +134,7 @@ def _profile(
     rows: RowMemory,
     inputs: InputBuffers,
     program: StepProgram,
+    widest: PromptShape | None,
 ) -> DeviceMemory:
     """Run the worst steps on padding rows, with a cache of the null block alone."""
     null_cache = torch.zeros(
@@ -139,6 +158,11 @@ def _profile(
     meter.reset()
     program.compute(inputs.decode_tensors(config.scheduler.max_num_seqs, truncates=True))
     graph_peak = meter.measure()
+    if widest is not None:
+        step = _padding(inputs, rows, widest, truncates=True)
+        meter.reset()
+        program.compute(step)
+        graph_peak = max(graph_peak, meter.measure())
     used, total = meter.used_and_total()
     return DeviceMemory(total=total, used=used, step_peak=step_peak, graph_peak=graph_peak)
 
@@ -153,11 +177,31 @@ def _worst_chunks(config: EngineConfig, rows: RowMemory, inputs: InputBuffers) -
     return place_chunks(
         inputs,
         rows.tokens,
-        np.full(count, rows.padding_row, np.int32),
-        np.zeros(count, np.int32),
-        counts,
-        np.ones(count, np.bool_),
-        num_decodes=0,
-        num_given=rows.num_given,
+        rows.num_given,
+        ChunkArrays(
+            np.full(count, rows.padding_row, np.int32),
+            np.zeros(count, np.int32),
+            counts,
+            np.ones(count, np.bool_),
+            num_decodes=0,
+        ),
         truncates=True,
     )
+
+
+def _padding(
+    inputs: InputBuffers, rows: RowMemory, shape: PromptShape, *, truncates: bool
+) -> StepTensors:
+    """A step of padding alone, on its way to the device."""
+    inputs.begin()
+    step = place_chunks(
+        inputs,
+        rows.tokens,
+        rows.num_given,
+        NOBODY,
+        truncates=truncates,
+        shape=shape,
+        padding_row=rows.padding_row,
+    )
+    inputs.send()
+    return step

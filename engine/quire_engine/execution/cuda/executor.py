@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from quire_engine.config import EngineConfig
 from quire_engine.execution.base import AheadExecutor, Batch, Chunks, Progress, StepResult
+from quire_engine.execution.cuda.buckets import PromptShape
 from quire_engine.execution.cuda.capacity import check_supported
+from quire_engine.execution.cuda.chunk_inputs import ChunkArrays, place_chunks
 from quire_engine.execution.cuda.engine_state import EngineState, create_state
-from quire_engine.execution.cuda.inputs import MAX_IN_FLIGHT, StepTensors, place_chunks
+from quire_engine.execution.cuda.inputs import MAX_IN_FLIGHT, StepTensors
 from quire_engine.execution.cuda.model import CudaDecoder
 from quire_engine.execution.cuda.platform import Platform, cuda_platform
 from quire_engine.execution.cuda.special_step import Scores, compute_special, is_special
@@ -99,6 +101,7 @@ class CudaExecutor(AheadExecutor):
             raise RuntimeError("bug: the executor is used before `load` or after `close`")
         with self._platform.on_stream():
             self._state = create_state(self._config, self._platform, self._decoder)
+            self._state.prompt_graphs.capture_first()
             self._state.graphs.capture_first()
         return ModelFacts(
             max_model_len=self._decoder.num_positions,
@@ -130,7 +133,8 @@ class CudaExecutor(AheadExecutor):
                 host[:count].copy_(state.program.sampled[:count], non_blocking=True)
             event.record()
         self._in_flight.append(_InFlight(self._turn, *sampled, scores))
-        state.graphs.capture_next()
+        if not state.graphs.capture_next():
+            state.prompt_graphs.capture_next()
 
     def collect(self) -> StepResult:
         """Wait for the oldest submitted step and return its tokens."""
@@ -178,6 +182,7 @@ class CudaExecutor(AheadExecutor):
     def capture_rest(self) -> None:
         """Capture every graph now rather than when it is first missed."""
         self._allocated().graphs.capture_rest()
+        self._allocated().prompt_graphs.capture_rest()
 
     def _submit_decodes(self, state: EngineState, batch: Batch) -> tuple[Ints, Ints]:
         """One token of each row, from a graph if there is one; returns rows and positions."""
@@ -203,30 +208,54 @@ class CudaExecutor(AheadExecutor):
             self._send(state, batch)
             nothing: Ints = np.empty(0, np.int32)
             return nothing, nothing
-        step, sampled = self._place(state, batch)
-        state.program.compute(step)
+        chunks = chunk_arrays(batch.chunks)
+        truncates = bool(state.rows.truncates[chunks.rows[chunks.samples]].any())
+        shape = None
+        if chunks.samples.any():  # without a sample, the last layer's products are left out
+            shape = state.prompt_graphs.find(
+                batch.total_tokens,
+                chunks.num_decodes,
+                len(chunks.rows) - chunks.num_decodes,
+                truncates=truncates,
+            )
+        step, sampled = self._place(state, batch, chunks, truncates=truncates, shape=shape)
+        if shape is None:
+            state.program.compute(step)
+        else:
+            state.prompt_graphs.run(shape, step)
         return sampled
 
     def _submit_special(self, state: EngineState, batch: Batch) -> tuple[tuple[Ints, Ints], Scores]:
         """A step with rows that ask for more; returns rows, positions and scores."""
-        step, sampled = self._place(state, batch)
+        chunks = chunk_arrays(batch.chunks)
+        truncates = bool(state.rows.truncates[chunks.rows[chunks.samples]].any())
+        step, sampled = self._place(state, batch, chunks, truncates=truncates)
         scores = compute_special(state.program, state.rows, step, batch.chunks)
         return sampled, scores
 
-    def _place(self, state: EngineState, batch: Batch) -> tuple[StepTensors, tuple[Ints, Ints]]:
+    def _place(
+        self,
+        state: EngineState,
+        batch: Batch,
+        chunks: ChunkArrays,
+        *,
+        truncates: bool,
+        shape: PromptShape | None = None,
+    ) -> tuple[StepTensors, tuple[Ints, Ints]]:
         """Send a step's chunks to the device; returns it, and rows and positions that sample."""
-        chunks = batch.chunks
-        rows, starts, counts, samples = chunk_arrays(chunks)
+        rows = state.rows
         step = place_chunks(
             state.inputs,
-            state.rows.tokens,
-            *(rows, starts, counts, samples),
-            num_decodes=chunks.num_decodes,
-            num_given=state.rows.num_given,
-            truncates=bool(state.rows.truncates[rows[samples]].any()),
+            rows.tokens,
+            rows.num_given,
+            chunks,
+            truncates=truncates,
+            shape=shape,
+            padding_row=rows.padding_row,
         )
         self._send(state, batch)
-        return step, (rows[samples], (starts + counts)[samples])
+        ends = chunks.starts + chunks.counts
+        return step, (chunks.rows[chunks.samples], ends[chunks.samples])
 
     def _send(self, state: EngineState, batch: Batch) -> None:
         """Copy all inputs to the device, then apply there what changed."""
@@ -258,13 +287,14 @@ class CudaExecutor(AheadExecutor):
         return self._state
 
 
-def chunk_arrays(chunks: Chunks) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
-    """Return rows, starts, numbers of tokens, and whether to sample, as arrays."""
-    return (
+def chunk_arrays(chunks: Chunks) -> ChunkArrays:
+    """Return a batch's chunks as arrays."""
+    return ChunkArrays(
         np.array(chunks.rows, np.int32),
         np.array(chunks.starts, np.int32),
         np.array(chunks.num_tokens, np.int32),
         np.array(chunks.samples, np.bool_),
+        chunks.num_decodes,
     )
 
 

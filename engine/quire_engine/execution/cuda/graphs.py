@@ -7,6 +7,7 @@ graph is missing runs padded in a wider one meanwhile.
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -14,6 +15,8 @@ from quire_engine.execution.cuda.buckets import first_widths, graph_widths, widt
 from quire_engine.execution.cuda.platform import Platform
 
 _log = logging.getLogger(__name__)
+
+PoolHandle = Any  # torch gives the type no public name
 
 Compute = Callable[[int, bool], None]
 """Gives the work of a decode step of (width, truncates) to the device."""
@@ -44,7 +47,8 @@ class DecodeGraphs:
         self._fill_padding = fill_padding
         self.widths = graph_widths(max_num_seqs)
         self._graphs: dict[bool, dict[int, torch.cuda.CUDAGraph]] = {False: {}, True: {}}
-        self._pool = torch.cuda.graph_pool_handle() if platform.is_cuda else None
+        self.pool = torch.cuda.graph_pool_handle() if platform.is_cuda else None
+        """Memory that all graphs share."""
         self._wanted: list[tuple[int, bool]] = []
         self._failed: set[tuple[int, bool]] = set()
         """Captures that failed and are not tried again."""
@@ -119,12 +123,18 @@ class DecodeGraphs:
     def _capture(self, width: int, *, truncates: bool) -> None:
         with self._platform.on_stream():
             self._fill_padding()
-            self._compute(width, truncates)
-            graph = torch.cuda.CUDAGraph()
-            # thread_local: another thread's work must not spoil the capture
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                self._compute(width, truncates)
-            finally:
-                graph.capture_end()
+            graph = capture(lambda: self._compute(width, truncates), self.pool)
         self._graphs[truncates][width] = graph
+
+
+def capture(compute: Callable[[], None], pool: PoolHandle) -> torch.cuda.CUDAGraph:
+    """Run a step on the current stream and once more to capture it."""
+    compute()
+    graph = torch.cuda.CUDAGraph()
+    # thread_local: another thread's work must not spoil the capture
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    try:
+        compute()
+    finally:
+        graph.capture_end()
+    return graph

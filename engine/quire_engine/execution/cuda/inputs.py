@@ -51,13 +51,15 @@ class StepTensors:
     num_decodes: int
     truncates: bool
     """Whether any row samples with top-k or top-p."""
+    max_prompt_tokens: int | None = None
+    """Most tokens of prompts where decodes are padded, see `AttentionBatch`; None: they are not."""
 
 
 class InputBuffers:
     """A ring of pinned buffers, and the device's one.
 
-    A buffer of the ring is written again only after the step that used it was collected: one for
-    each step in flight, one for the next, and one for the padding of a capture between them.
+    A buffer of the ring is written again only after a step behind it was collected: one for each
+    step in flight, one for the next, and one for the padding of a capture behind each of them.
 
     Parameters
     ----------
@@ -69,7 +71,7 @@ class InputBuffers:
 
     def __init__(self, platform: Platform, *, max_width: int, capacity: int) -> None:
         self._device = platform.zero_ints(capacity)
-        ring = [platform.host_ints(capacity) for _ in range(MAX_IN_FLIGHT + 2)]
+        ring = [platform.host_ints(capacity) for _ in range(2 * (MAX_IN_FLIGHT + 1))]
         self._ring = [(host, host.numpy()) for host in ring]
         self._turn = 0
         self._used = 0
@@ -136,46 +138,3 @@ class InputBuffers:
         else:
             grid = (-(-self._used // BLOCK),)
             launch(fetch_kernel, grid, host, self._device, self._used, BLOCK=BLOCK)
-
-
-def place_chunks(
-    buffers: InputBuffers,
-    tokens: Ints,
-    rows: Ints,
-    starts: Ints,
-    counts: Ints,
-    samples: NDArray[np.bool_],
-    *,
-    num_decodes: int,
-    num_given: Ints,
-    truncates: bool,
-) -> StepTensors:
-    """Put the arrays of a step with prompts in it.
-
-    Parameters
-    ----------
-    tokens, num_given
-        The rows' known tokens, and how many each started with: `RowMemory`'s.
-    rows, starts, counts, samples
-        [num_chunks]: the batch's chunks.
-    """
-    ends = np.cumsum(counts, dtype=np.int32)
-    owners = np.repeat(rows, counts)
-    positions = np.arange(ends[-1], dtype=np.int32) - np.repeat(ends - counts - starts, counts)
-    given = tokens[owners, positions]
-    decodes = slice(num_decodes)
-    given[decodes][starts[decodes] >= num_given[rows[decodes]]] = -1
-    lengths = starts + counts
-    return StepTensors(
-        token_rows=buffers.place(owners),
-        positions=buffers.place(positions),
-        given=buffers.place(given),
-        seq_rows=buffers.place(rows),
-        context_lens=buffers.place(lengths),
-        cu_seqlens=buffers.place(np.concatenate([[0], ends]).astype(np.int32)),
-        sample_rows=buffers.place(rows[samples]),
-        sample_positions=buffers.place(lengths[samples]),
-        sample_index=buffers.place(ends[samples] - 1),
-        num_decodes=num_decodes,
-        truncates=truncates,
-    )

@@ -2,6 +2,7 @@
 
 import torch
 
+from quire_engine.execution.cuda.buckets import MAX_PROMPTS
 from quire_engine.execution.cuda.inputs import StepTensors
 from quire_engine.execution.cuda.kernels import (
     BLOCK,
@@ -33,12 +34,12 @@ class StepProgram:
     ) -> None:
         self._decoder = decoder
         self._rows = rows
-        size = -(-max_num_seqs // 4) * 4
+        size = -(-(max_num_seqs + MAX_PROMPTS) // 4) * 4  # padded steps have as many more
         self._tables = platform.zero_ints(size * rows.max_blocks).view(size, rows.max_blocks)
         self._knobs = platform.zero_ints(4 * size).view(4, size)
         self._seeds = platform.zero_ints(2 * size)
         self.sampled = platform.zero_ints(size)
-        """[max_num_seqs] int32, device: the newest step's tokens, in the order of its samples."""
+        """[max_num_seqs + padding] int32, device: the newest step's tokens, as its samples lie."""
 
     @torch.inference_mode()
     def compute(self, step: StepTensors) -> None:
@@ -68,6 +69,7 @@ class StepProgram:
             self._tables,
             num_decodes=step.num_decodes,
             max_context_len=rows.max_model_len,
+            max_prefill_tokens=step.max_prompt_tokens,
         )
         return self._decoder.forward(token_ids, step.positions, slots, batch, keep)
 
