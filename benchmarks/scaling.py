@@ -140,7 +140,7 @@ def _keep(path: Path, runs: Sequence[ScalingRun]) -> list[ScalingRun]:
     kept = msgspec.json.decode(path.read_bytes(), type=list[ScalingRun]) if path.exists() else []
     measured = {(run.case, run.scaler) for run in runs}
     together = [one for one in kept if (one.case, one.scaler) not in measured] + list(runs)
-    together.sort(key=lambda one: one.case)
+    together.sort(key=lambda one: (one.case, SCALERS.index(one.scaler)))
     encoded = msgspec.json.encode([asdict(one) for one in together])
     path.write_bytes(msgspec.json.format(encoded, indent=1) + b"\n")
     return together
@@ -175,12 +175,13 @@ def main() -> None:
         for milliseconds in options.milliseconds
         for scaler in options.scalers
     ]
+    runs: list[ScalingRun] = []
     with Pool(options.processes) as pool:
-        runs = pool.map(_measure, work, chunksize=1)
-    if options.json:
-        runs = _keep(options.json, runs)
-    if options.markdown:
-        options.markdown.write_text(write_markdown(runs), encoding="utf-8")
+        for run in pool.imap_unordered(_measure, work, chunksize=1):
+            runs.append(run)
+            together = _keep(options.json, [run]) if options.json else runs
+            if options.markdown:
+                options.markdown.write_text(write_markdown(together), encoding="utf-8")
 
 
 if __name__ == "__main__":

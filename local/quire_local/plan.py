@@ -28,18 +28,18 @@ from quire_local.simulate.flags import (
 )
 from quire_local.simulate.hardware import EngineType, ServiceLevel
 from quire_local.simulate.sizing import (
+    ACCEPTED,
     WINDOW_SECONDS,
     SizedWindow,
+    count_unserved,
     measure_capacity,
+    served_share,
     size,
     size_windows,
     split_by_length,
 )
 from quire_local.simulate.workload import Workload
 from quire_operator.scaling.capacity import Capacity
-
-_SERVED = 0.999
-"""A type that serves less of the load than this cannot do it alone."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -107,7 +107,8 @@ def _describe(
                 f"{kind.name:10}{kind.dollars_per_hour:9.2f}{'-':>12}{'-':>10}  {found.reason}"
             )
     mix = size(types, buckets, slo, target=target)
-    unserved = f"; {mix.unserved:.1%} of the load is served by none" if not mix.is_feasible else ""
+    left = count_unserved(mix, buckets)
+    unserved = f"; {left:.1%} of the requests are served by none" if left > 1e-4 else ""
     lines += [
         "",
         f"for the mean of all traffic: {_words(mix.replicas)}, ${mix.cost:.2f} an hour{unserved}",
@@ -123,10 +124,10 @@ def _compare(sized: Sequence[SizedWindow], singles: Mapping[str, Sequence[SizedW
     able = {
         name: sum(one.dollars for one in windows)
         for name, windows in singles.items()
-        if _served(windows) >= _SERVED
+        if served_share(windows) >= 1.0 - ACCEPTED
     }
     lines = [f"anew for each window: ${total:.2f}, ${total / hours:.2f} an hour"]
-    if (served := _served(sized)) < 1.0 - 1e-4:
+    if (served := served_share(sized)) < 1.0 - 1e-4:
         lines.append(f"only {served:.1%} of the requests can be served as promised")
     lines.append(f"at the most: {_words(peak.replicas)}, ${peak.dollars_per_hour:.2f} an hour")
     if able:
@@ -137,15 +138,8 @@ def _compare(sized: Sequence[SizedWindow], singles: Mapping[str, Sequence[SizedW
         )
     for name, windows in singles.items():
         if name not in able:
-            lines.append(f"{name} alone serves {_served(windows):.1%} as promised")
+            lines.append(f"{name} alone serves {served_share(windows):.1%} as promised")
     return "\n".join(lines)
-
-
-def _served(windows: Sequence[SizedWindow]) -> float:
-    """Part of the load that is served as promised."""
-    asked = sum(one.requests_per_second * one.seconds for one in windows)
-    unserved = sum(one.unserved * one.requests_per_second * one.seconds for one in windows)
-    return 1.0 - unserved / asked if asked else 1.0
 
 
 def _list(sized: Sequence[SizedWindow]) -> str:

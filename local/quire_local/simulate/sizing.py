@@ -24,6 +24,8 @@ from quire_operator.scaling.mix import Bounds, Mix, Option, choose
 
 WINDOW_SECONDS = 300.0
 MOST_REPLICAS = 10_000
+ACCEPTED = 0.01
+"""A type may leave so many of the requests unserved, the longest ones, and still do it alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ class SizedWindow:
     dollars_per_hour: float
     requests_per_second: float
     unserved: float
-    """Part of the load that no type serves within the promises."""
+    """Part of the requests that no type serves within the promises."""
     loads: Mapping[str, float]
     """Of each type's replicas; 1 is the target."""
 
@@ -103,7 +105,11 @@ def size(
     most_replicas: int = MOST_REPLICAS,
     fewest_replicas: int = 1,
 ) -> Mix:
-    """Return the cheapest replicas for these rates."""
+    """Return the cheapest replicas for these rates.
+
+    Requests that some type cannot serve, if they are a hundredth of all at most, count for nothing:
+    the operator, too, buys no dear type for them.
+    """
     options = []
     for kind in types:
         found = measure_capacity(kind, buckets, slo, target)
@@ -120,7 +126,36 @@ def size(
             )
         )
     bounds = Bounds(fewest=fewest_replicas, most=most_replicas)
-    return choose(options, [one.rate for one in buckets], bounds)
+    rates = [one.rate for one in buckets]
+    for index in _rare(options, rates):
+        rates[index] = 0.0
+    return choose(options, rates, bounds)
+
+
+def _rare(options: Sequence[Option], rates: Sequence[float]) -> list[int]:
+    """Buckets that some type cannot serve, and that are too few to buy another one for."""
+    left = ACCEPTED * sum(rates)
+    rare = []
+    for index in sorted(range(len(rates)), key=lambda index: rates[index]):
+        if all(one.loads[index] is not None for one in options):
+            continue
+        left -= rates[index]
+        if left < 0:
+            break
+        rare.append(index)
+    return rare
+
+
+def count_unserved(mix: Mix, buckets: Sequence[Bucket]) -> float:
+    """Part of the requests that a mix does not serve."""
+    total = sum(one.rate for one in buckets)
+    if total <= 0:
+        return 0.0
+    served = sum(
+        one.rate * min(sum(parts[index] for parts in mix.shares.values()), 1.0)
+        for index, one in enumerate(buckets)
+    )
+    return 1.0 - served / total
 
 
 def size_windows(
@@ -150,11 +185,18 @@ def size_windows(
                 replicas=mix.replicas,
                 dollars_per_hour=mix.cost,
                 requests_per_second=len(arrived) / seconds,
-                unserved=mix.unserved,
+                unserved=count_unserved(mix, buckets),
                 loads=mix.loads,
             )
         )
     return windows
+
+
+def served_share(windows: Sequence[SizedWindow]) -> float:
+    """Part of all requests that are served as promised."""
+    asked = sum(one.requests_per_second * one.seconds for one in windows)
+    unserved = sum(one.unserved * one.requests_per_second * one.seconds for one in windows)
+    return 1.0 - unserved / asked if asked else 1.0
 
 
 def choose_single(
@@ -162,13 +204,12 @@ def choose_single(
 ) -> EngineType:
     """Return the type that serves the trace alone at the least cost, sized anew for each window.
 
-    One that leaves nothing unserved comes before one that does.
+    Of those that leave at most a hundredth of the requests unserved, if there are any.
     """
 
     def rank(kind: EngineType) -> tuple[float, float]:
         windows = size_windows(trace, [kind], slo, target=target)
-        asked = sum(one.requests_per_second * one.seconds for one in windows) or 1.0
-        unserved = sum(one.unserved * one.requests_per_second * one.seconds for one in windows)
-        return round(unserved / asked, 3), sum(one.dollars for one in windows)
+        unserved = 1.0 - served_share(windows)
+        return max(unserved - ACCEPTED, 0.0), sum(one.dollars for one in windows)
 
     return min(types, key=rank)

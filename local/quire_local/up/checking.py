@@ -18,6 +18,9 @@ from quire_operator.resource.rules import RULES
 
 Schema = Mapping[str, Any]
 
+_MULTIPLES = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_MULTIPLES |= {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTP", 1)}
+
 
 def find_problems(body: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[str]:
     """What is wrong with a resource, each with its field and what to do.
@@ -146,19 +149,47 @@ def _program(rule: str) -> cel.Expression:
 
 @cache
 def _environment() -> cel.Env:
-    """CEL as an API server has it: with functions for texts, and `sum` of lists."""
+    """CEL as an API server has it: functions for texts, `sum` of lists, amounts of resources."""
     add = cel.Overload(
         "list_sum",
         return_type=cel.Type.INT,
         parameters=[cel.Type.List(cel.Type.DYN)],
         is_member=True,
-        impl=lambda several: sum(one if isinstance(one, int) else one.value() for one in several),
+        impl=lambda several: sum(map(_plain, several)),
+    )
+    quantity = cel.Overload(
+        "string_quantity",
+        return_type=cel.Type.DOUBLE,
+        parameters=[cel.Type.STRING],
+        is_member=False,
+        impl=lambda text: _amount(_plain(text)),
+    )
+    compare = cel.Overload(
+        "quantity_compare",
+        return_type=cel.Type.INT,
+        parameters=[cel.Type.DOUBLE, cel.Type.DOUBLE],
+        is_member=True,
+        impl=lambda one, other: (_plain(one) > _plain(other)) - (_plain(one) < _plain(other)),
     )
     return cel.NewEnv(
         variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN},
         extensions=[ext_strings.ExtStrings()],
-        functions=[cel.FunctionDecl("sum", [add])],
+        functions=[
+            cel.FunctionDecl("sum", [add]),
+            cel.FunctionDecl("quantity", [quantity]),
+            cel.FunctionDecl("compareTo", [compare]),
+        ],
     )
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - Python's own value of CEL's
+    return value.value() if hasattr(value, "value") else value
+
+
+def _amount(text: str) -> float:
+    """How much a text such as 500m or 16Gi is; its form has been checked."""
+    number = text.rstrip("mkKMGTPi")
+    return float(number) * _MULTIPLES[text.removeprefix(number)]
 
 
 def _join(path: str, name: object) -> str:
