@@ -12,6 +12,7 @@ from quire_engine.config import EngineConfig, ExecutorConfig, SchedulerConfig
 from quire_engine.core.engine import EngineCore
 from quire_engine.execution.cuda.executor import CudaExecutor
 from quire_engine.execution.cuda.weights import FileWeights
+from quire_engine.execution.recovering import with_retries
 from quire_engine.protocol.beams import BeamParams
 from quire_engine.protocol.messages import AddRequest, FinishReason, ModelFacts
 from quire_engine.protocol.sampling import SamplingParams
@@ -139,4 +140,28 @@ def test_a_step_that_is_not_taken_fails_alone(
     monkeypatch.setattr(executor, "submit", refuse)
     answers, _ = finish(core)
     assert deltas[0][1].token_ids + answers["plain"][0] == greedy(SOURCE, some_tokens(8, 70), 5)
+    assert answers["culprit"] == ([], FinishReason.ERROR)
+
+
+def test_with_retries_steps_go_one_by_one_and_a_culprit_harms_nobody(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, facts = loaded
+    submit, attempts = executor.submit, []
+
+    def refuse(batch: Any) -> None:
+        if max(batch.chunks.num_tokens, default=0) == 23:
+            attempts.append(len(batch.chunks))
+            raise RuntimeError("out of memory")
+        submit(batch)
+
+    monkeypatch.setattr(executor, "submit", refuse)
+    core = make_core((with_retries(executor, 1), facts))  # type: ignore[arg-type]
+    core.add(ask("plain", some_tokens(8, 80), 3), 0.0)
+    deltas = core.step(0.0)
+    core.add(ask("culprit", some_tokens(23, 81), 3), 0.0)
+    answers, num_behind = finish(core)
+    assert num_behind == 0
+    assert attempts == [2, 2, 1, 1]  # the step and its retry, then the culprit alone
+    assert deltas[0][1].token_ids + answers["plain"][0] == greedy(SOURCE, some_tokens(8, 80), 3)
     assert answers["culprit"] == ([], FinishReason.ERROR)
