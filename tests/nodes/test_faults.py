@@ -123,7 +123,7 @@ def test_a_killed_kubelet_leaves_engines_serving_and_the_status_says_what_is_mis
     service.wait_for("Ready", "False")
     service.wait(lambda: "node-2" not in cluster.api.ready_nodes(), "the node is missed")
     said = service.wait_for("GPUsAvailable", "False")
-    assert said["reason"] == "NoGPUNode"
+    assert said["reason"] == "NodesNotReady"
     assert "untolerated taint" in said["message"]
     assert engine_answers(client, service, old)
 

@@ -25,6 +25,7 @@ _MISMATCH = "didn't match Pod's node affinity/selector"
 _TAINT = "untolerated taint"
 _OF_NODES = re.compile(r"nodes are available|within provisionTimeout")
 _NOT_READY = re.compile(r"were unschedulable|node\.kubernetes\.io/(not-ready|unreachable)")
+_GET_NODES = "(the nodes are not ready or cordoned: kubectl get nodes tells)"
 
 
 class NoNode(NamedTuple):
@@ -63,6 +64,8 @@ def _cause(said: str, accelerator: Accelerator, nodes: Sequence[Node] | None) ->
         )
     if _lacks_product(said, accelerator, nodes):
         return "NoGPUNode", _of_products(nodes or ())
+    if _are_down(accelerator, nodes):
+        return "NodesNotReady", _GET_NODES
     if _TAINT in said and not _NOT_READY.search(said):
         return "UntoleratedTaint", (
             "(nodes are tainted: add what they need to accelerators[].pod.tolerations, or take the"
@@ -71,7 +74,7 @@ def _cause(said: str, accelerator: Accelerator, nodes: Sequence[Node] | None) ->
     if _MISMATCH in said:
         return _of_labels(accelerator, nodes)
     if _NOT_READY.search(said):
-        return "NodesNotReady", "(the nodes are not ready or cordoned: kubectl get nodes tells)"
+        return "NodesNotReady", _GET_NODES
     return "NoNode" if accelerator.name in WITHOUT_GPU else "NoGPUNode", ""
 
 
@@ -80,6 +83,12 @@ def _lacks_product(said: str, accelerator: Accelerator, nodes: Sequence[Node] | 
     if not accelerator.products or nodes is None or not _OF_NODES.search(said):
         return False
     return not _with_product(accelerator, nodes)
+
+
+def _are_down(accelerator: Accelerator, nodes: Sequence[Node] | None) -> bool:
+    """Whether it is seen that all nodes with the products are down: they are tainted then."""
+    able = _with_product(accelerator, nodes or ())
+    return bool(able) and not any(one.is_ready for one in able)
 
 
 def _of_gpus(accelerator: Accelerator, nodes: Sequence[Node] | None) -> str:

@@ -107,7 +107,8 @@ LabelValue = Annotated[
     str, Meta(max_length=63, pattern=r"^([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?)?$")
 ]
 _KEYS = Rule(
-    "self.all(k, !format.qualifiedName().validate(k).hasValue())",
+    r"self.all(k, k.matches('^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?"
+    r"[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$'))",
     "a key is no name of a label, such as pool or example.com/pool",
 )
 Labels = Annotated[

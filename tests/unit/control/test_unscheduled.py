@@ -61,6 +61,13 @@ def test_a_product_that_no_node_has_is_said_with_those_that_there_are() -> None:
     assert "no node has the label nvidia.com/gpu.product" in none.words
 
 
+def test_nodes_that_are_down_are_said_and_not_their_taints() -> None:
+    down = replace(NODE, is_ready=False)
+    assert why(f"1 node(s) had untolerated taint(s), 2 {MISMATCH}", L4, down).reason == (
+        "NodesNotReady"
+    )
+
+
 def test_more_gpus_than_any_node_has_are_said() -> None:
     found = why("3 Insufficient nvidia.com/gpu", L4 | {"count": 4})
     assert "no node has 4 of them; the largest has 2" in found.words
