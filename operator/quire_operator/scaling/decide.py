@@ -9,6 +9,7 @@ Services are decided one after another, the most important first, so that GPUs t
 may have go to those.
 """
 
+import math
 from dataclasses import replace
 
 from quire_operator.scaling.case import Case, Step
@@ -106,7 +107,9 @@ def _make_case(
     peaks_before = highest(memory, demand) if demand else ()
     made_of = tuple(map(max, demand.prompt_rates, peaks_before)) if demand else ()
     bounds = (heard.gateways[0].prompt_bounds, heard.gateways[0].output_bounds) if demand else None
-    offers = make_offers(service, measured, buckets(memory, made_of, bounds) if bounds else ())
+    mix = buckets(memory, made_of, bounds) if bounds else ()
+    seconds = demand.window_seconds if demand else math.inf
+    offers = make_offers(service, measured, mix, seconds)
     limits = _limits(service, offers, fleet, rooms)
     factor = chance_factor(service, demand, offers, memory.correction) if demand else 1.0
     able = {

@@ -21,6 +21,8 @@ LEAST_SECONDS = 10.0
 SIGNIFICANT = 4.0
 """Standard deviations by which a window must differ to be believed; of these one is not."""
 MOST_DISPERSION = 4.0
+_DOUBT = 2.0
+"""Standard deviations that are not believed of what was watched for a moment only."""
 _HALF_LIFE_SECONDS = 600.0
 _PARTS = 10
 """Of the stabilization window, each with a peak of its own."""
@@ -123,7 +125,8 @@ def estimate(memory: ServiceMemory, now: float) -> Demand | None:
     total = sum(counts)
     dispersion, window = _dispersion(samples), seconds
     # what was watched for a short time may have been more than usual by chance
-    doubt = max(1.0 - seconds / (LONGEST_WINDOW - WINDOWS[0]), 0.0) * math.sqrt(total * dispersion)
+    newness = max(1.0 - seconds / (LONGEST_WINDOW - WINDOWS[0]), 0.0)
+    doubt = min(_DOUBT * newness * math.sqrt(total * dispersion), total / 2)
     rate = total / seconds
     for shorter in WINDOWS:
         latest = [one for one in samples if one.at > now - shorter]

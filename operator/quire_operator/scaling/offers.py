@@ -24,6 +24,8 @@ _REFERENCE = (16, 16_384)
 _MOST_SPREAD = 1.5
 _TOLERATED = 0.2
 """Part of the requests that may miss the promise, that may do so for the length of their prompt."""
+_DOUBT = 2.0
+"""Standard deviations that a count may be above what is usual."""
 _RELAXED = 1.25
 """Of the time that the fastest takes for one request alone: what is aimed at instead."""
 _ALMOST_NOTHING = Load(memory=1e-6, time=1e-6)
@@ -105,9 +107,18 @@ def capabilities(
 
 
 def make_offers(
-    service: ServiceInputs, measured: Mapping[str, Capability], mix: Sequence[Bucket]
+    service: ServiceInputs,
+    measured: Mapping[str, Capability],
+    mix: Sequence[Bucket],
+    counted_seconds: float = math.inf,
 ) -> Offers:
-    """Compute what each accelerator does of a mix."""
+    """Compute what each accelerator does of a mix.
+
+    Parameters
+    ----------
+    counted_seconds
+        For how long requests were counted: a few of a kind may be chance.
+    """
     findings: list[Finding] = []
     usable = [one for one in service.accelerators if not one.unusable_because]
     mix = tuple(mix) or TYPICAL
@@ -147,7 +158,7 @@ def make_offers(
                 message="nothing is known of what a replica can do until one has run",
             )
         )
-    offers = [_tolerate(service, one, known, mix, slo) for one in offers]
+    offers = [_tolerate(service, one, known, mix, slo, counted_seconds) for one in offers]
     offers = _serve_hardest(service, offers, known, mix, slo, findings)
     return Offers(offers=tuple(offers), mix=mix, findings=tuple(findings))
 
@@ -191,6 +202,7 @@ def _tolerate(
     known: Mapping[str, Capability],
     mix: Sequence[Bucket],
     slo: ServiceLevel,
+    counted_seconds: float,
 ) -> Offer:
     """Let an accelerator take what it serves too late, as long as there is hardly any of it.
 
@@ -202,7 +214,9 @@ def _tolerate(
         return offer
     total = sum(one.rate for one in mix)
     allowed = _TOLERATED * (1.0 - slo.percentile / 100)
-    if sum(mix[at].rate for at in late) > allowed * total:
+    part = sum(mix[at].rate for at in late)
+    doubt = _DOUBT * math.sqrt(part / counted_seconds)
+    if part - doubt > allowed * total:
         return offer
     name = offer.accelerator.name
     without = _do(

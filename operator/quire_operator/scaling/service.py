@@ -21,6 +21,8 @@ from quire_operator.scaling.victims import next_victims
 
 _WORTHWHILE = 0.03
 """Part of the cost that a change must save."""
+_WORTH_MOVING = 0.2
+"""The same where others come first: for as long as they start, both are paid for."""
 _AT_A_TIME = 4
 """So many times what goes at once there must be."""
 _MUCH_BETTER = 0.01
@@ -158,7 +160,9 @@ def _down(case: Case) -> Step | None:
     wanted = _keep_goal(case, rates, mix)
     if wanted != case.memory.goal and case.has_added_lately:
         return None
-    if limits.cost(wanted) > (1.0 - _WORTHWHILE) * now_costs and not case.has_useless(wanted):
+    is_move = any(count > fleet.ordered[name] for name, count in wanted.items())
+    saving = _WORTH_MOVING if is_move else _WORTHWHILE
+    if limits.cost(wanted) > (1.0 - saving) * now_costs and not case.has_useless(wanted):
         return None
     missing = {name: count for name, count in wanted.items() if count > fleet.ordered[name]}
     if missing:
