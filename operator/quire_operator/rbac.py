@@ -25,7 +25,8 @@ def rules() -> list[Body]:
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": _MAKE},
         {"apiGroups": [""], "resources": ["configmaps", "services"], "verbs": _MAKE},
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create", "patch"]},
-        {"apiGroups": [""], "resources": ["pods"], "verbs": _WATCH},
+        # patch: the pod that is to go is marked, so that no other one is taken
+        {"apiGroups": [""], "resources": ["pods"], "verbs": [*_WATCH, "patch"]},
         {
             "apiGroups": ["discovery.k8s.io"],
             "resources": ["endpointslices"],

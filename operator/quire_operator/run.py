@@ -21,11 +21,15 @@ from quire_operator.cluster.leader import Leader
 from quire_operator.cluster.store import Store
 from quire_operator.cluster.watching import Watching
 from quire_operator.errors import ApiError, OperatorError, RetryableError, SettingsError
+from quire_operator.planner.settings import GatewayPlace
 from quire_operator.reconciling.engines import Engines
 from quire_operator.reconciling.metrics import Metrics
 from quire_operator.reconciling.polling import Doubt, Polling
 from quire_operator.reconciling.queue import WorkQueue
 from quire_operator.reconciling.reconciler import Reconciler
+from quire_operator.reconciling.scaling import Scaling
+from quire_operator.reconciling.scaling_metrics import ScalingMetrics
+from quire_operator.reconciling.scaling_victims import Victims
 from quire_operator.reconciling.secrets import NamedSecrets
 from quire_operator.settings import OperatorSettings
 
@@ -69,6 +73,7 @@ class _Operator:
             clock=time.monotonic,
         )
         secrets = NamedSecrets(api, period_seconds=settings.secrets_seconds, clock=time.monotonic)
+        self._scaling = self._make_scaling(planner.gateway, may_see_nodes=may_see_nodes)
         self._reconciler = Reconciler(
             api=api,
             store=self._store,
@@ -81,6 +86,7 @@ class _Operator:
             clock=time.monotonic,
             now=lambda: datetime.now(UTC),
             may_see_nodes=may_see_nodes,
+            scaling=self._scaling,
         )
         self._polling = Polling(
             store=self._store,
@@ -106,6 +112,29 @@ class _Operator:
         self._is_installed = asyncio.Event()
         self._is_synced = False
         self._stop = asyncio.Event()
+
+    def _make_scaling(self, gateway: GatewayPlace | None, *, may_see_nodes: bool) -> Scaling | None:
+        """None without a gateway, of which nothing is heard then, or where it is not wanted."""
+        settings = self._settings
+        if gateway is None or settings.scale_seconds == 0:
+            return None
+        return Scaling(
+            store=self._store,
+            queue=self._queue,
+            victims=Victims(
+                self._api,
+                root_secret=lambda: self._root,
+                token_epoch=settings.token_epoch,
+                clock=time.monotonic,
+            ),
+            metrics=ScalingMetrics(self._metrics.registry),
+            gateway=gateway,
+            gateway_urls=settings.fleet_urls,
+            seconds=settings.scale_seconds,
+            may_see_nodes=may_see_nodes,
+            clock=time.monotonic,
+            now=lambda: datetime.now(UTC),
+        )
 
     async def run(self) -> int:
         if namespaces := self._settings.watched_namespaces:
@@ -139,6 +168,8 @@ class _Operator:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
             await self._engines.close()
+            if self._scaling is not None:
+                await self._scaling.close()
             await runner.cleanup()
 
     async def _watch(self, started: asyncio.Event, stopped: asyncio.Event) -> None:
@@ -195,6 +226,8 @@ class _Operator:
             group.create_task(self._resync(), name="resync")
             group.create_task(self._relist(), name="relist")
             group.create_task(self._polling.run(), name="poll")
+            if self._scaling is not None:
+                group.create_task(self._scaling.run(), name="scaling")
             group.create_task(self._count(), name="count")
             group.create_task(self._reconciler.post_events(), name="events")
             for number in range(self._settings.workers):

@@ -16,7 +16,13 @@ _CHOICES = {
     "image_pull_policy": ("Always", "IfNotPresent", "Never"),
     "log_format": ("json", "text"),
 }
-_ABOVE_ZERO = ("lease_seconds", "resync_seconds", "poll_seconds", "secrets_seconds", "workers")
+_ABOVE_ZERO = (
+    "lease_seconds",
+    "resync_seconds",
+    "poll_seconds",
+    "secrets_seconds",
+    "workers",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +44,12 @@ class OperatorSettings:
     its engines, which take nothing without its internal token."""
     gateway_port: int = 8080
     """Port of the gateway's pods."""
+    gateway_urls: str = ""
+    """URLs of gateways' management ports, with commas between, where they are not pods of
+    gateway_namespace; default: its pods, at port 8090."""
+    scale_seconds: float = 0.0
+    """How often traffic is looked at and replicas are decided, where there is a gateway; 5 is a
+    good choice. 0 leaves them fixed."""
     monitoring_namespace: str = "monitoring"
     """Namespace of Prometheus, which may read the engines' metrics."""
     cluster_domain: str = "cluster.local"
@@ -84,6 +96,8 @@ class OperatorSettings:
             )
         if self.token_epoch < 0:
             self._refuse("token_epoch", "0 or more")
+        if not 0 <= self.scale_seconds < math.inf:
+            self._refuse("scale_seconds", "0 or more")
 
     def _refuse(self, name: str, wanted: str) -> NoReturn:
         flag = name.replace("_", "-")
@@ -93,6 +107,11 @@ class OperatorSettings:
     def watched_namespaces(self) -> tuple[str, ...]:
         """Namespaces to work in; none stands for all."""
         return tuple(name.strip() for name in self.namespaces.split(",") if name.strip())
+
+    @property
+    def fleet_urls(self) -> tuple[str, ...]:
+        """Where gateways tell of their fleet; none stands for the gateway's pods."""
+        return tuple(one.strip().rstrip("/") for one in self.gateway_urls.split(",") if one.strip())
 
     def for_planner(self) -> PlannerSettings:
         """What planning needs of them."""

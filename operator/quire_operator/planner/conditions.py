@@ -98,7 +98,7 @@ def _how_to_start(observed: Observed) -> str:
     if observed.service.spec.scaling.mode == "Auto":
         if observed.is_scaling:
             return "the first request brings one"
-        return "without a gateway none starts by itself; set scaling.minReplicas to 1 or more"
+        return "this operator starts none by itself; set scaling.minReplicas to 1 or more"
     return "set spec.replicas to 1 or more, by kubectl scale for instance"
 
 
@@ -185,8 +185,8 @@ def _scaling_active(observed: Observed) -> Said:
         return False, "RecommendOnly", "spec.replicas is written from outside; status recommends"
     if not observed.is_scaling:
         words = (
-            "without a gateway nothing is known of the traffic: replicas are spec.replicas, and at"
-            " least scaling.minReplicas"
+            "this operator does not scale by itself: replicas are spec.replicas, and at least"
+            " scaling.minReplicas; with a gateway, its flag --scale-seconds lets it"
         )
         return False, "FixedReplicas", words
     if observed.scaled is None:

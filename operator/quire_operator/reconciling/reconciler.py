@@ -22,6 +22,7 @@ from quire_operator.reconciling.event_writer import EventWriter
 from quire_operator.reconciling.metrics import Metrics
 from quire_operator.reconciling.observing import observe
 from quire_operator.reconciling.queue import WorkQueue
+from quire_operator.reconciling.scaling import Scaling
 from quire_operator.reconciling.secrets import NamedSecrets
 from quire_operator.reconciling.status_writer import StatusWriter
 from quire_operator.resource.reading import InferenceService, InvalidResourceError, read
@@ -49,6 +50,7 @@ class Reconciler:
         clock: Callable[[], float],
         now: Callable[[], datetime],
         may_see_nodes: bool,
+        scaling: Scaling | None = None,
     ) -> None:
         self._api = api
         self._store = store
@@ -61,6 +63,7 @@ class Reconciler:
         self._clock = clock
         self._now = now
         self._may_see_nodes = may_see_nodes
+        self._scaling = scaling
         self._applier = Applier(api, store, clock)
         self._writer = StatusWriter(api, clock)
         self._events = EventWriter(api, clock)
@@ -117,6 +120,8 @@ class Reconciler:
             self._metrics.forget(key)
             self._applier.forget(key)
             self._secrets.forget(key)
+            if self._scaling is not None:
+                self._scaling.forget(key)
             return  # the cluster deletes what it owned
         try:
             service = read(body)
@@ -169,6 +174,8 @@ class Reconciler:
         )
         ready = {pod.name for pod in observed.pods if pod.is_ready}
         heard = self._engines.heard(service, observed.pods)
+        if self._scaling is not None:
+            observed = self._scaling.add_to(observed)
         return replace(
             observed,
             engines={name: one for name, one in heard.items() if name in ready},

@@ -220,8 +220,7 @@ def _take_away(case: Case, wanted: Mapping[str, int], rates: list[float]) -> Ste
         replicas=replicas,
         wanted=wanted,
         victims=tuple(one.name for one in victims),
-        reason="the others would have carried the peak of the last"
-        f" {case.service.down_seconds / 60:g} minutes",
+        reason=f"the others would have carried the peak of {case.service.down_seconds:g} s",
     )
 
 

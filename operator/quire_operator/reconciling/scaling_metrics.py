@@ -1,0 +1,105 @@
+"""Metrics of scaling: what decisions were made from, and what they were."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from quire_operator.cluster.store import Key
+from quire_operator.scaling.decision import ServiceDecision
+
+_SERVICE = ["namespace", "name"]
+_ACCELERATOR = [*_SERVICE, "accelerator"]
+
+
+class ScalingMetrics:
+    """All of them, in the operator's registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "quire_operator_scaling_decide_seconds",
+            "Time to decide all services.",
+            buckets=(0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 5),
+            registry=registry,
+        )
+        self._gateways = Gauge(
+            "quire_operator_scaling_gateways",
+            "Gateways, by whether they have ever answered.",
+            ["heard"],
+            registry=registry,
+        )
+        self._rate = Gauge(
+            "quire_operator_scaling_requests_per_second",
+            "New requests, as estimated.",
+            _SERVICE,
+            registry=registry,
+        )
+        self._pressure = Gauge(
+            "quire_operator_scaling_pressure",
+            "Mean pressure of the ready replicas; at 1 they refuse.",
+            _SERVICE,
+            registry=registry,
+        )
+        self._fresh = Gauge(
+            "quire_operator_scaling_metrics_fresh",
+            "Whether everything was heard lately: else nothing is taken away.",
+            _SERVICE,
+            registry=registry,
+        )
+        self._wanted = Gauge(
+            "quire_operator_scaling_wanted_replicas",
+            "Replicas that the mix leads to.",
+            _ACCELERATOR,
+            registry=registry,
+        )
+        self._capacity = Gauge(
+            "quire_operator_scaling_replica_requests_per_second",
+            "Requests that one replica serves within its promises at the target.",
+            _ACCELERATOR,
+            registry=registry,
+        )
+        self._load = Gauge(
+            "quire_operator_scaling_load",
+            "Planned load of the replicas; 1 is the target.",
+            _ACCELERATOR,
+            registry=registry,
+        )
+        self._decisions = Counter(
+            "quire_operator_scaling_decisions",
+            "Decisions by what they did.",
+            [*_SERVICE, "action"],
+            registry=registry,
+        )
+        self._shown: dict[Key, set[tuple[Gauge | Counter, tuple[str, ...]]]] = {}
+
+    def note_round(self, seconds: float, num_gateways: int, num_heard: int) -> None:
+        """All services were decided."""
+        self._seconds.observe(seconds)
+        self._gateways.labels("yes").set(num_heard)
+        self._gateways.labels("no").set(max(num_gateways - num_heard, 0))
+
+    def note(self, key: Key, decision: ServiceDecision) -> None:
+        """One service was decided."""
+        self._set(key, self._rate, (), decision.requests_per_second)
+        self._set(key, self._pressure, (), decision.pressure)
+        self._set(key, self._fresh, (), float(decision.are_metrics_fresh))
+        for name, one in decision.accelerators.items():
+            self._set(key, self._wanted, (name,), one.wanted)
+            self._set(key, self._capacity, (name,), one.requests_per_second)
+            self._set(key, self._load, (name,), one.load)
+        labels = (*key, decision.action)
+        self._decisions.labels(*labels).inc()
+        self._shown.setdefault(key, set()).add((self._decisions, labels))
+
+    def forget(self, key: Key) -> None:
+        """A service is gone, and with it its series."""
+        for family, labels in self._shown.pop(key, set()):
+            family.remove(*labels)
+
+    def _set(self, key: Key, gauge: Gauge, more: tuple[str, ...], value: float | None) -> None:
+        """Show a figure, or none where it is not known."""
+        labels = (*key, *more)
+        shown = self._shown.setdefault(key, set())
+        if value is not None:
+            gauge.labels(*labels).set(value)
+            shown.add((gauge, labels))
+        elif (gauge, labels) in shown:
+            gauge.remove(*labels)
+            shown.discard((gauge, labels))
