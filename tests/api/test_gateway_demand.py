@@ -162,8 +162,9 @@ def test_streams_that_wait_for_a_first_engine_are_kept_awake(
     server: RunningServer, fakes: FakeEngines, tmp_path: Path
 ) -> None:
     bad = fakes.add(refuse_it)
+    promise = document()["thresholds"] | {"slo_time_to_first_token_seconds": 1.0}
     documents = [
-        service([]),
+        service([], thresholds=promise),  # of engines: not broken while there is none
         service([], name="bad", model_names=["bad"]),
         service([], name="late", model_names=["late"], cold_start_queue_seconds=6.0)
         | {"thresholds": document()["thresholds"] | {"max_queue_seconds": 1.0}},

@@ -220,7 +220,14 @@ class OwnClaim(Claim):
             court.metrics.retries.labels(self._service.label, "gone").inc()
             return None
         self._grant = grant
-        return Way(link, court.gateway, grant.counter, grant.holds_room, grant.first_byte_seconds)
+        return Way(
+            link,
+            court.gateway,
+            grant.counter,
+            grant.holds_room,
+            grant.first_byte_seconds,
+            self._ticket.demand.deadline_seconds is None,
+        )
 
     def _refuse(self, error: ApiError) -> None:
         self._account.refuse(error.reason, self._court.clock())

@@ -259,7 +259,7 @@ class Exchange:
     def _head(self, way: Way) -> bytes:
         """The head that the engine gets; of `x-quire-*` only what the gateway says itself."""
         headers, wish = list(self._record.trace.headers), self._wish
-        if wish.deadline is not None:
+        if wish.deadline is not None and not way.is_timeless:
             milliseconds = max(int(1000 * (wish.deadline - self._around.clock())), 1)
             headers.append((b"x-quire-deadline-ms", b"%d" % milliseconds))
         if wish.chunks:

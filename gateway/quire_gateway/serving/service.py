@@ -311,6 +311,9 @@ class Service(Served):
         if self.queue.is_full:
             raise self._refuse(ticket, "queue_full")
         leaves_at = self._leaves_at(ticket)
+        if not ticket.has_deadline and not self.has_eligible():
+            # the time to its first token was promised of engines: it counts when there is one
+            ticket.demand.deadline_seconds = None
         if self._predict(ticket) > leaves_at - self._clock():
             raise self._refuse(ticket, "deadline")
         waiting = Waiting(

@@ -88,7 +88,8 @@ class Go(Frame, tag=8):
     counter: int
     holds_room: bool
     first_byte_seconds: float
-    """As in `Way`."""
+    is_timeless: bool
+    """Both as in `Way`."""
 
 
 class Refused(Frame, tag=9):

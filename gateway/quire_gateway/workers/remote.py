@@ -246,6 +246,7 @@ class RemoteClaim(Claim):
                 frame.counter,
                 frame.holds_room,
                 frame.first_byte_seconds,
+                frame.is_timeless,
             )
         )
 
