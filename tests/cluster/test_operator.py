@@ -209,21 +209,41 @@ def test_two_operators_act_as_one_and_the_second_goes_on_when_the_first_is_kille
         assert body["status"]["desiredReplicas"] == 5
 
 
+@pytest.mark.parametrize("is_unsealed", [False, True], ids=["sealed", "of-a-version-without-seals"])
 def test_an_upgrade_and_a_restart_of_the_operator_restart_no_engine(
-    api_cluster: Cluster, operator: RunningOperator, kubeconfig: Path, log: Path, namespace: str
+    api_cluster: Cluster,
+    operator: RunningOperator,
+    kubeconfig: Path,
+    log: Path,
+    namespace: str,
+    *,
+    is_unsealed: bool,
 ) -> None:
-    make(api_cluster, namespace)
+    pod = {
+        "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
+        "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}},
+    }
+    l4 = {"name": "l4", "products": ["NVIDIA-L4"], "pod": pod}
+    model = {"source": "hf://acme/thing", "cache": {"pvc": "models"}}
+    make(api_cluster, namespace, accelerators=[l4], model=model)
     wait_for_status(api_cluster, namespace)
     before = get(api_cluster, "deployment", namespace, "chat-l4")
     assert operator.stop() == 0
+    if is_unsealed:
+        unseal = ("annotate", "deployment/chat-l4", f"--namespace={namespace}")
+        api_cluster.api.call(*unseal, "serving.quire.dev/pod-template-seal-")
     with RunningOperator(kubeconfig, log, "--lease-seconds=3", "--engine-image=engine:2") as newer:
         wait_until(lambda: newer.metric("quire_operator_is_leader") == 1, seconds=60)
-        make(api_cluster, namespace, memoryPressure={"admission": 90})
+        pressure = {"admission": 90}
+        make(api_cluster, namespace, memoryPressure=pressure, accelerators=[l4], model=model)
         wait_for_status(api_cluster, namespace)
         after = get(api_cluster, "deployment", namespace, "chat-l4")
 
     assert after["spec"] == before["spec"]
-    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    # annotations count, too: the seal was taken away, and is there again
+    num_writes = 2 if is_unsealed else 0
+    assert after["metadata"]["generation"] == before["metadata"]["generation"] + num_writes
+    assert after["metadata"]["annotations"].items() >= before["metadata"]["annotations"].items()
 
 
 def test_when_nothing_changes_nothing_is_written(

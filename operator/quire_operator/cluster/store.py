@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from quire_operator.cluster.kinds import DEPLOYMENTS, PODS, SERVICES
-from quire_operator.planner.names import SERVICE_LABEL
+from quire_operator.planner.names import SEAL_ANNOTATION, SERVICE_LABEL
 
 Body = Mapping[str, Any]
 Key = tuple[str, str]
@@ -156,7 +156,9 @@ def trim(kind: str, body: Body) -> Body:
     if kind == DEPLOYMENTS.kind:
         spec = body.get("spec", {})
         metadata.pop("resourceVersion", None)
-        kept = {name: spec[name] for name in ("replicas", "strategy") if name in spec}
+        is_sealed = SEAL_ANNOTATION in metadata.get("annotations", {})
+        names = ("replicas", "strategy") if is_sealed else ("replicas", "strategy", "template")
+        kept = {name: spec[name] for name in names if name in spec}
         return {"metadata": metadata, "spec": kept, "status": body.get("status", {})}
     if kind == "Node":
         return _trim_node(metadata, body)

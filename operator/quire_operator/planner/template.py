@@ -71,7 +71,8 @@ def inputs_hash(service: InferenceService, accelerator: Accelerator) -> str:
 def kept_template(observed: Observed, current: Deployment) -> dict[str, Any] | None:
     """The template that a Deployment was made with; None if somebody spoilt the annotations."""
     seal = _seal(observed, current.accelerator, current.inputs_hash, current.template)
-    if not hmac.compare_digest(seal.encode(), current.seal.encode()):
+    is_sealed = hmac.compare_digest(seal.encode(), current.seal.encode())
+    if not (is_sealed or current.is_unsealed):
         return None
     template: dict[str, Any] = json.loads(current.template)
     return template
