@@ -217,7 +217,8 @@ class _Run:
                 continue
             problem, name = self.file_problem, str(self._settings.file)
             if problem:
-                words = f"{problem}; what it said before stays in force"
+                fault = problem.removeprefix(name).lstrip(":, ")
+                words = f"{fault}; what it said before stays in force"
                 self._note(name, Event("Warning", "FileInvalid", words))
             else:
                 self._note(name, Event("Normal", "FileRead", "it was read again"))

@@ -185,8 +185,8 @@ def _scaling_active(observed: Observed) -> Said:
         return False, "RecommendOnly", "spec.replicas is written from outside; status recommends"
     if not observed.is_scaling:
         words = (
-            "this operator does not scale by itself: replicas are spec.replicas, and at least"
-            " scaling.minReplicas; with a gateway, its flag --scale-seconds lets it"
+            "nothing scales here: replicas are spec.replicas, and at least scaling.minReplicas;"
+            " an operator with a gateway scales if it is given --scale-seconds"
         )
         return False, "FixedReplicas", words
     if observed.scaled is None:
