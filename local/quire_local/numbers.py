@@ -3,12 +3,22 @@
 import argparse
 from collections.abc import Callable
 
+_MOST_GATEWAYS = 1000
+
 
 def count(text: str) -> int:
     """A whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f'"{text}" is no whole number of at least 1')
     return int(text)
+
+
+def gateway_count(text: str) -> int:
+    """A whole number from 1 to 1,000: each gateway costs time, traffic or not."""
+    found = count(text)
+    if found > _MOST_GATEWAYS:
+        raise argparse.ArgumentTypeError(f"{found:,} gateways are more than {_MOST_GATEWAYS:,}")
+    return found
 
 
 def number_from(low: float, high: float) -> Callable[[str], float]:

@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 
 from quire_engine.__main__ import report_errors
-from quire_engine.errors import ConfigError
 from quire_local.simulate.flags import (
     add_service_flags,
     add_traffic_flags,
@@ -27,6 +26,7 @@ from quire_local.simulate.flags import (
     workload_of,
 )
 from quire_local.simulate.hardware import EngineType, ServiceLevel
+from quire_local.simulate.outputs import check_outputs, write_output
 from quire_local.simulate.sizing import (
     ACCEPTED,
     WINDOW_SECONDS,
@@ -48,8 +48,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _plan(parsed: argparse.Namespace) -> int:
-    if parsed.json is not None and not parsed.json.absolute().parent.is_dir():
-        raise ConfigError(f"there is no folder {parsed.json.absolute().parent}: make it first")
+    check_outputs(parsed.json)
     max_model_len = max_model_len_of(parsed)
     types, remarks = types_of(parsed, max_model_len=max_model_len)
     workload = workload_of(parsed, max_model_len)
@@ -71,9 +70,8 @@ def _plan(parsed: argparse.Namespace) -> int:
             "mix": [asdict(one) for one in sized],
             "singles": {name: [asdict(one) for one in each] for name, each in singles.items()},
         }
-        parsed.json.write_bytes(
-            msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
-        )
+        figures = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+        write_output(parsed.json, figures)
     return 0
 
 

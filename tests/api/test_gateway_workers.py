@@ -211,6 +211,24 @@ def test_metrics_are_those_of_all_workers(tmp_path: Path) -> None:
         assert engine.num_connections == 2  # each has its own: both have taken some
 
 
+async def test_what_workers_counted_is_there_when_they_have_ended(
+    http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    with FakeEngines() as fakes:
+        engine = fakes.add(answer_ok)
+        flags = (*TWO_WORKERS, "--drain-grace-seconds", "0")
+        with RunningGateway(tmp_path / "r", [service([engine])], *flags) as one:
+            await until(one, lambda: one.num_eligible() == 1)
+            for _ in range(NUM_REQUESTS):
+                assert await ask(http, one) == OK
+            workers = one.children("worker")
+            for worker in workers:
+                os.kill(worker, signal.SIGTERM)
+            await wait_until_async(lambda: not any(map(is_alive, workers)))
+            counted = await asyncio.to_thread(counts, one, "requests")
+            assert counted == {'{service="default/chat",status="200"}': NUM_REQUESTS}
+
+
 async def test_told_to_end_all_answers_end_first(http: httpx.AsyncClient, tmp_path: Path) -> None:
     with FakeEngines() as fakes:
         engine = fakes.add(when_allowed)

@@ -93,7 +93,7 @@ class Bench:
             self._count_alone(frame)
         else:
             worker.totals.add(frame, self._court.metrics)
-            worker.answered = frame.inquiry
+            worker.answered = max(worker.answered, frame.inquiry)
             self._has_answered.set()
 
     def tell_silent(self, service: ServiceKey, address: str) -> None:

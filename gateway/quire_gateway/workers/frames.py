@@ -77,7 +77,7 @@ class Totals(Frame, tag=7):
     counts: dict[str, LabelledCounts]
     observations: dict[str, LabelledObservations]
     inquiry: int
-    """The `Count` that asked for it."""
+    """The `Count` that asked for it; 0: none did."""
 
 
 class Go(Frame, tag=8):

@@ -127,6 +127,11 @@ class RemoteCourt:
         for claim in list(self._held):
             claim.look()
 
+    def tell_totals(self) -> None:
+        """Say what was counted, unasked: who is killed takes along only what came after it."""
+        if self._channel is not None:
+            self._channel.send(totals_of(self.metrics, 0))
+
     def on_open(self, channel: DeciderChannel) -> None:
         """There is a connection: the decider is one once it says so."""
 

@@ -8,6 +8,7 @@ import logging
 import random
 import socket
 from contextlib import suppress
+from itertools import count
 from math import ceil
 
 import msgspec
@@ -33,6 +34,7 @@ LOOK_SECONDS = 0.1
 _LOOKS_UNTIL_SILENT = 20
 """A decider that has published nothing for so many looks hangs. Looks are counted and not seconds:
 a worker that was stopped itself takes nobody for silent."""
+_LOOKS_PER_REPORT = 10
 _CONNECT_PAUSE_SECONDS = 0.1
 
 _log = logging.getLogger(__name__)
@@ -119,6 +121,7 @@ class _Worker:
             await ending.finish_answers(
                 port, self._bounds, settings.drain_seconds, self._end_answers
             )
+            self._court.tell_totals()
         finally:
             port.close()
             for task in tasks:
@@ -132,10 +135,12 @@ class _Worker:
         self._directory.end_answers("shutdown")
 
     async def _look_on(self) -> None:
-        while True:
+        for number in count(1):
             await asyncio.sleep(LOOK_SECONDS)
             self._read_boards()
             self._court.look()
+            if number % _LOOKS_PER_REPORT == 0:
+                self._court.tell_totals()
 
     def _read_boards(self) -> None:
         """Take what is new of what the decider has published, and see whether it still does."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from quire_engine.__main__ import report_errors
 from quire_engine.errors import ConfigError
-from quire_local.numbers import count, number_from
+from quire_local.numbers import count, gateway_count, number_from
 from quire_local.simulate.faults import GATEWAYS, Event, parse_event
 from quire_local.simulate.flags import (
     add_service_flags,
@@ -25,6 +25,7 @@ from quire_local.simulate.flags import (
     types_of,
     workload_of,
 )
+from quire_local.simulate.outputs import check_outputs, write_output
 from quire_local.simulate.page import write_page
 from quire_local.simulate.report import write_json, write_table
 from quire_local.simulate.results import SimulationResult
@@ -45,9 +46,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _simulate(parsed: argparse.Namespace) -> int:
-    for path in (parsed.json, parsed.html):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise ConfigError(f"there is no folder {path.absolute().parent}: make it first")
+    check_outputs(parsed.json, parsed.html)
+    if parsed.min_replicas > parsed.max_replicas:
+        raise ConfigError("--min-replicas is more than --max-replicas: lower it or raise the other")
     max_model_len = max_model_len_of(parsed)
     types, remarks = types_of(parsed, max_model_len=max_model_len, spot_hours=parsed.spot)
     _check_names(parsed, [one.name for one in types])
@@ -82,12 +83,13 @@ def _simulate(parsed: argparse.Namespace) -> int:
     print(write_table(results, scenario.slo.percentile))
     settings = {name: _plain(value) for name, value in sorted(vars(parsed).items())}
     if parsed.json is not None:
-        parsed.json.write_bytes(write_json(results, settings=settings, lower_bound=makers.windows))
+        figures = write_json(results, settings=settings, lower_bound=makers.windows)
+        write_output(parsed.json, figures)
     if parsed.html is not None:
         page = write_page(
             results, title=title, remarks=remarks, settings=settings, slo=scenario.slo
         )
-        parsed.html.write_text(page, encoding="utf-8")
+        write_output(parsed.html, page.encode())
     return 0
 
 
@@ -190,7 +192,7 @@ def _add_scaling_flags(parser: argparse.ArgumentParser) -> None:
         metavar="DOLLARS",
         help="most that quire spends",
     )
-    group.add_argument("--gateways", type=count, default=1, metavar="N", help="[1]")
+    group.add_argument("--gateways", type=gateway_count, default=1, metavar="N", help="[1]")
 
 
 def _add_fault_flags(parser: argparse.ArgumentParser) -> None:

@@ -32,6 +32,27 @@ def test_a_table_json_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert drawn.get("aria-label")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["simulate", "--html", "{folder}"], "is a folder: name a file in it"),
+        (["plan", "--json", "{folder}"], "is a folder: name a file in it"),
+        (["simulate", "--json", "{folder}/none/x"], "make it first"),
+        (["simulate", "--json", "{folder}/x", "--html", "{folder}/x"], "name two files"),
+        (["simulate", "--html", "/dev/full"], "cannot be written: No space left on device"),
+        (["simulate", "--min-replicas", "5", "--max-replicas", "2"], "lower it or raise the other"),
+    ],
+)
+def test_what_cannot_be_written_or_hold_is_said_in_one_line(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *rest = (one.format(folder=tmp_path) for one in arguments)
+    assert main([command, *INT4, *rest]) != 0
+    told = capsys.readouterr().err
+    assert words in told.splitlines()[-1]
+    assert "Traceback" not in told
+
+
 def test_one_seed_is_one_file(tmp_path: Path) -> None:
     texts = []
     for name in ("a", "b"):
