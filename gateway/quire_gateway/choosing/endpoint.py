@@ -94,8 +94,8 @@ class Endpoint:
 
     @property
     def figures(self) -> Figures | None:
-        """Its figures now; None before it has said anything."""
-        if self._figures is None and self.state is not None:
+        """Its figures now; None before it has said anything, and while its model is on the way."""
+        if self._figures is None and self.state is not None and self.state.tokens_per_block > 0:
             self._figures = compute_figures(self.state, self.own_load, self._speeds)
         return self._figures
 
@@ -112,8 +112,9 @@ class Endpoint:
             if not sent.is_included:
                 self._count(sent, 1)
         self._num_ended, self._ended_blocks = 0, 0.0
-        self._figures = compute_figures(state, self.own_load, self._speeds)
-        self.busy_until = now + self._figures.queue_seconds
+        self._figures = None
+        figures = self.figures
+        self.busy_until = now if figures is None else now + figures.queue_seconds
 
     def beat(self, now: float) -> None:
         """It lives, and nothing has changed."""
@@ -190,6 +191,7 @@ class Endpoint:
         return (
             state is not None
             and state.is_ready
+            and state.tokens_per_block > 0
             and not state.is_draining
             and not self.is_leaving
             and now - self.heard_at < stale_seconds

@@ -239,9 +239,9 @@ class OwnClaim(Claim):
             return
         metrics, service = self._court.metrics, self._service.label
         if outcome.kind == "refused":
-            state = endpoint.state
+            figures = endpoint.figures
             demand = self._ticket.demand
-            endpoint.refuse(demand.blocks(state.tokens_per_block) if state else 0.0)
+            endpoint.refuse(demand.blocks(figures.block_size) if figures else 0.0)
             metrics.retries.labels(service, "refused").inc()
             return
         if not outcome.is_nobodys_fault:

@@ -162,7 +162,7 @@ class Service(Served):
     def hear(self, endpoint: Endpoint, state: EngineState) -> None:
         """An engine has told its state: who waits may find room now."""
         self.index.follow(endpoint.slot, state.prefix_chunks)
-        if state.is_ready:
+        if state.is_ready and state.tokens_per_block > 0:
             self._last_state, self._last = state, None
         self.dispatch()
 
@@ -275,12 +275,12 @@ class Service(Served):
 
     def _grant(self, endpoint: Endpoint, ticket: Ticket, *, holds_room: bool = False) -> Grant:
         grant = Grant(endpoint, self._next_counter(), holds_room)
-        state, demand = endpoint.state, ticket.demand
+        figures, demand = endpoint.figures, ticket.demand
         num_hits = self.index.hits(demand.chunks).get(endpoint.slot, 0)
         size = 0.0
-        if state is not None:
-            size = demand.blocks(state.tokens_per_block)
-            size -= count_shared(demand, endpoint, num_hits, state.tokens_per_block)
+        if figures is not None:
+            size = demand.blocks(figures.block_size)
+            size -= count_shared(demand, endpoint, num_hits, figures.block_size)
         num_uncached = count_uncached(demand, num_hits)
         now = self._clock()
         grant.first_byte_seconds = self._bound_first_byte(grant, ticket, num_uncached, now)

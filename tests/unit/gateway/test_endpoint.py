@@ -7,7 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.endpoint import Endpoint
-from tests.unit.gateway.builders import endpoint, state
+from quire_gateway.choosing.retry import predict_wait
+from tests.unit.gateway.builders import demand, endpoint, state
 
 
 def free_and_num(one: Endpoint) -> tuple[int, int]:
@@ -164,3 +165,15 @@ class EndpointHistories(RuleBasedStateMachine):
 
 TestEndpointHistories = EndpointHistories.TestCase
 TestEndpointHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_of_an_engine_without_blocks_nothing_is_predicted(*, is_ready: bool) -> None:
+    """Its model is on the way, or it says what cannot be."""
+    loading = endpoint(1, state(tokens_per_block=0, is_ready=is_ready))
+
+    assert loading.figures is None
+    assert not loading.is_eligible(0.0, 10.0)
+    assert predict_wait([loading], demand(), 5.0) == 60.0
+    full = endpoint(2, state(tokens_per_block=16))
+    assert predict_wait([full, loading], demand(), 5.0) == predict_wait([full], demand(), 5.0)
