@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from quire_operator.cluster.kinds import DEPLOYMENTS, PODS, SERVICES
-from quire_operator.planner.names import SEAL_ANNOTATION, SERVICE_LABEL
+from quire_operator.planner.names import SERVICE_LABEL
 
 Body = Mapping[str, Any]
 Key = tuple[str, str]
@@ -19,6 +19,7 @@ Mark = tuple[str, int]
 """Equal while an object is as it was applied, in one process."""
 
 _BY_ITS_CONTROLLER = "deployment.kubernetes.io/"
+_SPEC_OF_DEPLOYMENTS = ("replicas", "strategy", "template")
 _STATUS_OF_PODS = ("conditions", "containerStatuses", "podIP")
 
 
@@ -156,9 +157,7 @@ def trim(kind: str, body: Body) -> Body:
     if kind == DEPLOYMENTS.kind:
         spec = body.get("spec", {})
         metadata.pop("resourceVersion", None)
-        is_sealed = SEAL_ANNOTATION in metadata.get("annotations", {})
-        names = ("replicas", "strategy") if is_sealed else ("replicas", "strategy", "template")
-        kept = {name: spec[name] for name in names if name in spec}
+        kept = {name: spec[name] for name in _SPEC_OF_DEPLOYMENTS if name in spec}
         return {"metadata": metadata, "spec": kept, "status": body.get("status", {})}
     if kind == "Node":
         return _trim_node(metadata, body)

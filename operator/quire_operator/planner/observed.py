@@ -16,7 +16,6 @@ from quire_operator.planner.names import (
     SEAL_ANNOTATION,
     TEMPLATE_ANNOTATION,
 )
-from quire_operator.planner.unsealed import is_as_annotated
 from quire_operator.resource.reading import InferenceService
 from quire_operator.resource.status import ScalingDecision
 from quire_operator.scaling.outcome import Outcome
@@ -75,8 +74,8 @@ class Deployment:
     """Its pod template as it was made, JSON."""
     seal: str = ""
     """That both are as they were made."""
-    is_unsealed: bool = False
-    """Whether there is no seal, and its pods are as the template says all the same."""
+    live_template: Mapping[str, Any] | None = field(default=None, hash=False)
+    """Its pod template as it is, with what the API server has filled in."""
     is_one_by_one: bool = False
     """Whether old pods make room before new ones come."""
     is_stuck: bool = False
@@ -249,7 +248,6 @@ def deployment_from(body: Mapping[str, Any]) -> Deployment:
     rolling = spec.get("strategy", {}).get("rollingUpdate", {})
     conditions = {one["type"]: one for one in status.get("conditions", [])}
     failure = conditions.get("ReplicaFailure", {})
-    template, seal = annotations.get(TEMPLATE_ANNOTATION, ""), annotations.get(SEAL_ANNOTATION, "")
     return Deployment(
         accelerator=metadata.get("labels", {}).get(ACCELERATOR_LABEL, ""),
         replicas=spec.get("replicas", 0),
@@ -260,9 +258,9 @@ def deployment_from(body: Mapping[str, Any]) -> Deployment:
         num_available=status.get("availableReplicas", 0),
         num_pods=status.get("replicas", 0),
         inputs_hash=annotations.get(INPUTS_ANNOTATION, ""),
-        template=template,
-        seal=seal,
-        is_unsealed=not seal and is_as_annotated(template, spec.get("template")),
+        template=annotations.get(TEMPLATE_ANNOTATION, ""),
+        seal=annotations.get(SEAL_ANNOTATION, ""),
+        live_template=spec.get("template"),
         is_stuck=conditions.get("Progressing", {}).get("reason") == "ProgressDeadlineExceeded",
         refused_pods=failure.get("message", "") if failure.get("status") == "True" else "",
     )

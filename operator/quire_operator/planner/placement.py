@@ -41,10 +41,9 @@ def place(observed: Observed, settings: PlannerSettings, now: datetime) -> Place
     accelerators = observed.service.spec.accelerators
     if observed.service.spec.suspend:
         return Placement(replicas={one.name: 0 for one in accelerators})
-    if observed.is_scaling and observed.service.spec.scaling.mode == "Auto":
-        scaled = _as_scaled(observed)
-        if scaled is not None:
-            return scaled
+    decided = _decided(observed)
+    if decided is not None:
+        return _as_scaled(observed, decided)
     short = _short_since(observed, settings, now)
     capped = {
         one.name: min(one.max_replicas, _num_scheduled(observed.pods, one.name))
@@ -63,14 +62,23 @@ def place(observed: Observed, settings: PlannerSettings, now: datetime) -> Place
     )
 
 
-def _as_scaled(observed: Observed) -> Placement | None:
-    """As scaling decided; before it has, as it is. None: nothing was ever asked for."""
-    names = [one.name for one in observed.service.spec.accelerators]
+def _decided(observed: Observed) -> dict[str, int] | None:
+    """Replicas as scaling decided; before it has, as it is.
+
+    None: it decides nothing here, or nothing was ever asked for.
+    """
+    spec = observed.service.spec
+    if not observed.is_scaling or spec.scaling.mode != "Auto":
+        return None
     current = {name: one.replicas for name, one in observed.deployments.items()}
     if observed.scaled is None and not current:
         return None
     decided = current if observed.scaled is None else observed.scaled.replicas
-    replicas = {name: decided.get(name, 0) for name in names}
+    return {one.name: decided.get(one.name, 0) for one in spec.accelerators}
+
+
+def _as_scaled(observed: Observed, replicas: dict[str, int]) -> Placement:
+    current = {name: one.replicas for name, one in observed.deployments.items()}
     missing = sum(replicas.values()) - sum(
         min(_num_ready(observed.pods, name), count) for name, count in replicas.items()
     )
@@ -90,8 +98,18 @@ def _as_scaled(observed: Observed) -> Placement | None:
 
 
 def wanted_replicas(observed: Observed) -> int:
-    """Replicas over all accelerators: no fewer than their minimums together."""
+    """Replicas over all accelerators: no fewer than their minimums together.
+
+    As scaling decided, where it does; those that found no node have others that stand in for them.
+    """
     spec = observed.service.spec
+    decided = _decided(observed)
+    if decided is not None and not spec.suspend:
+        short = observed.scaled.short_since if observed.scaled else {}
+        return sum(
+            min(count, _num_scheduled(observed.pods, name)) if name in short else count
+            for name, count in decided.items()
+        )
     least = sum(one.min_replicas for one in spec.accelerators)
     if spec.scaling.mode != "Auto":
         return max(spec.replicas, least)

@@ -23,6 +23,7 @@ from quire_operator.planner.names import (
 )
 from quire_operator.planner.observed import Deployment, Observed
 from quire_operator.planner.settings import PlannerSettings
+from quire_operator.planner.unsealed import is_as_annotated
 from quire_operator.resource.accelerator import Accelerator
 from quire_operator.resource.reading import InferenceService
 
@@ -72,7 +73,7 @@ def kept_template(observed: Observed, current: Deployment) -> dict[str, Any] | N
     """The template that a Deployment was made with; None if somebody spoilt the annotations."""
     seal = _seal(observed, current.accelerator, current.inputs_hash, current.template)
     is_sealed = hmac.compare_digest(seal.encode(), current.seal.encode())
-    if not (is_sealed or current.is_unsealed):
+    if not is_sealed and not is_as_annotated(current.template, current.live_template):
         return None
     template: dict[str, Any] = json.loads(current.template)
     return template

@@ -1,8 +1,9 @@
 """Whether a Deployment's pods are as its annotation has them, by looking at both.
 
-Versions before there were seals made Deployments without one. To make their templates anew would
-restart every engine at an upgrade; to believe them would let everybody choose what runs who may
-annotate. So an unsealed template counts where the pods have it already, to the last field.
+Versions before there were seals made Deployments without one, and another root secret makes other
+seals. To make those templates anew would restart every engine at an upgrade; to believe them would
+let everybody choose what runs who may annotate. So a template without a seal that fits counts where
+the pods have it already, to the last field.
 """
 
 import json

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from quire_operator.scaling.decision import FindingCode, ServiceDecision
 
 _SAID: dict[FindingCode, str] = {
-    "SloImpossible": "no accelerator keeps scaling.slo for all of this traffic:"
-    " the best there is runs",
+    "SloImpossible": "no accelerator keeps scaling.slo for all of this traffic: the best there is"
+    " runs, and requests that would be late are refused; loosen it, or add a faster accelerator",
     "Infeasible": "the traffic is more than the bounds allow replicas for: the best within"
     " them runs; raise maxReplicas or maxCostPerHour, or bring more GPUs",
     "ShortOfGpus": "an accelerator found no node in time: others stand in for it",

@@ -95,9 +95,7 @@ def _to_zero(case: Case) -> Step | None:
     least = {one.name: one.lowest for one in case.limits.limits}
     if least == case.fleet.ordered:
         return None
-    return Step(
-        action="Zero", replicas=least, reason=f"nobody has asked for {idle / 60:.0f} minutes"
-    )
+    return Step(action="Zero", replicas=least, reason=f"nobody has asked for {idle:.0f} s")
 
 
 def _up(case: Case) -> Step | None:
