@@ -2,11 +2,13 @@
 
 import base64
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.config import Size
+from quire_operator.planner.names import ROLE_LABEL
 from tests.cluster.operators import SYSTEM
 from tests.nodes.clients import Client
 from tests.nodes.conftest import NUM_NODES
@@ -154,6 +156,8 @@ def test_a_killed_node_takes_its_engines_and_others_serve(
 
 def operator_pods(cluster: Cluster) -> list[Body]:
     """The operator's pods."""
-    found = cluster.api.get(f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector=app%3Dquire-operator")
+    found = cluster.api.get(
+        f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector={quote(f'{ROLE_LABEL}=operator')}"
+    )
     pods: list[Body] = found["items"]
     return pods
