@@ -28,11 +28,11 @@ from quire_engine.protocol.sampling import SamplingParams
 from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.demand import Demand
 from quire_gateway.choosing.endpoint import Endpoint
-from quire_gateway.choosing.queue import Waiting
 from quire_gateway.choosing.text_chunks import write_names
 from quire_gateway.errors import ApiError
 from quire_gateway.routing.document import ApiKey, RoutingDocument
-from quire_gateway.serving.service import Grant, Service, Ticket
+from quire_gateway.serving.service import Service
+from quire_gateway.serving.ticket import Grant, Ticket
 
 _STOP_TOKEN = 2
 _NOBODY = ApiKey(name="", sha256="")
@@ -291,29 +291,19 @@ class Quire(Router):
             chunks=job.chunks,
             deadline_seconds=None if seconds is None else now + seconds,
         )
-        ticket = Ticket(key=_NOBODY, demand=demand, arrived_at=now, has_deadline=False)
+        ticket = Ticket(key=_NOBODY, demand=demand, arrived_at=now)
         for _ in range(_MAX_REFUSALS):
             try:
                 grant = await _admit(service, ticket)
             except ApiError:
                 return
             engine = self._by_endpoint[grant.endpoint]
-            try:
-                if await self.attempt(engine, job, self._message(job, grant, demand)):
-                    grant.endpoint.succeed()
-                    return
-            finally:
+            if await self.attempt(engine, job, self._message(job, grant, demand)):
+                grant.endpoint.succeed()
                 service.release(grant)
+                return
             grant.endpoint.refuse(demand.blocks(engine.core.facts.block_size))
-
-    async def _admit(self, ticket: Ticket) -> Grant:
-        told: asyncio.Future[Grant | ApiError] = self.loop.create_future()
-        answer: Grant | Waiting | ApiError = self.service.ask(ticket, set(), told.set_result)
-        if isinstance(answer, Waiting):
-            answer = await told
-        if isinstance(answer, ApiError):
-            raise answer
-        return answer
+            service.release(grant, demand)
 
     def _message(self, job: Job, grant: Grant, demand: Demand) -> AddRequest:
         deadline = demand.deadline_seconds

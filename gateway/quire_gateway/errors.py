@@ -115,3 +115,8 @@ def shutting_down() -> ApiError:
         reason="shutting_down",
         retry_after_seconds=1.0,
     )
+
+
+def engines_failed() -> ApiError:
+    """Return what a request is told that engines got and did not answer."""
+    return ApiError(502, "The engines failed on this request.", reason="failed")

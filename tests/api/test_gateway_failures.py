@@ -214,6 +214,27 @@ def test_an_engine_that_lives_and_never_answers_is_left_in_bounded_time(tmp_path
             assert dead.requests
 
 
+def test_an_only_engine_that_never_answers_gets_each_request_once(tmp_path: Path) -> None:
+    async def never(request: FakeRequest) -> None:
+        await request.reader.read()  # until the gateway gives up
+
+    with FakeEngines() as fakes:
+        dead = fakes.add(never)
+        path, flags = tmp_path / "r.json", ("--hang-seconds", "0.5")
+        with RunningGateway(path, [service([dead])], *flags) as gateway:
+            wait_until(lambda: gateway.num_eligible() == 1)
+
+            def ask(number: int) -> httpx.Response:
+                body = completion("llama3-8b", prompt=f"Once {number}", stream=number % 2 == 0)
+                return gateway.post("/v1/completions", body)
+
+            with ThreadPoolExecutor(2) as pool:
+                answers = list(pool.map(ask, range(2)))
+            answers.append(ask(2))  # while it is left alone
+    assert {(one.status_code, one.json()["error"]["code"]) for one in answers} == {(502, "failed")}
+    assert len(dead.requests) == len(answers)
+
+
 def test_a_client_that_reads_nothing_holds_up_its_engine_and_is_cut_off(tmp_path: Path) -> None:
     num_sent, is_over = [0], threading.Event()
 

@@ -6,13 +6,16 @@ begun ends with an error event, and only with an engine that died or hung.
 
 import asyncio
 import contextlib
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
+from quire_engine.profiles.step_time import constant_step_time
 from tests.api.gateway_load import NUM_CLIENTS, GatewayLoad
 from tests.api.gateways import (
     FakeEngines,
@@ -24,6 +27,7 @@ from tests.api.gateways import (
 )
 from tests.api.lossy import LossyNetwork
 from tests.api.servers import SIMULATED, RunningServer, wait_until, wait_until_async
+from tests.unit.gateway.builders import state
 
 ENGINE = (*SIMULATED, "--simulated-step-seconds", "0.01")
 QUICK_DRAIN = ("--drain-grace-seconds", "1")
@@ -176,14 +180,37 @@ async def test_a_network_that_loses_and_cuts_costs_time_and_no_answers(
     assert load.counts["lost"] == 0
 
 
-@pytest.mark.parametrize("state", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"a" * 100_000])
-def test_an_engine_whose_state_is_none_gets_nothing(tmp_path: Path, state: bytes) -> None:
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def told(**blocks: int) -> bytes:
+    """The state of an engine, with these counts of blocks."""
+    plain = state(step_time=constant_step_time(0.0))
+    changed = plain.__replace__(blocks=plain.blocks.__replace__(**blocks))
+    return HEAD + b"event: state\ndata: %b\n\n" % msgspec.json.encode(changed)
+
+
+@pytest.mark.parametrize(
+    ("says", "is_read"),
+    [
+        (b"garbage\r\n\r\n", False),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"a" * 100_000, False),
+        (HEAD + b"event: state\ndata: {}\n\n", True),
+        (told(total=-5, held=-10, free=5), True),
+        (told(total=1 << 62, free=1 << 62), True),
+        (told(free=1 << 20), True),
+    ],
+    ids=["garbage", "endless-head", "no-state", "below-0", "beyond-any-machine", "no-sum"],
+)
+def test_an_engine_whose_state_is_none_gets_nothing(
+    tmp_path: Path, says: bytes, *, is_read: bool
+) -> None:
     (steady,) = engines(1)
 
     async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             asked.append(await reader.readuntil(b"\r\n"))
-            writer.write(state)
+            writer.write(says)
             await reader.read()
         except (ConnectionError, asyncio.CancelledError):
             pass
@@ -199,5 +226,8 @@ def test_an_engine_whose_state_is_none_gets_nothing(tmp_path: Path, state: bytes
             body = {"model": "llama3-8b", "prompt": "Once", "max_tokens": 2}
             answers = [one.post("/v1/completions", body).status_code for _ in range(10)]
             wait_until(lambda: len(asked) > 2)
+            page = one.manage("/metrics").text
+    (count,) = re.findall(r'bad_states_total\{service="default/chat",taken="refused"\} (\d+)', page)
+    assert (int(count) > 0) == is_read
     assert answers == [200] * 10
     assert all(line.startswith(b"GET /state/stream ") for line in asked)

@@ -185,8 +185,8 @@ class Endpoint:
             self.ejected_until = now + seconds
             self.ready_since = self.ejected_until
 
-    def is_eligible(self, now: float, stale_seconds: float) -> bool:
-        """Whether requests may be sent there."""
+    def is_live(self, now: float, stale_seconds: float) -> bool:
+        """Whether it says that it takes requests, and was heard just now."""
         state = self.state
         return (
             state is not None
@@ -195,8 +195,14 @@ class Endpoint:
             and not state.is_draining
             and not self.is_leaving
             and now - self.heard_at < stale_seconds
-            and now >= self.ejected_until
+        )
+
+    def is_eligible(self, now: float, stale_seconds: float) -> bool:
+        """Whether requests may be sent there."""
+        return (
+            now >= self.ejected_until
             and (self.num_failures < _FAILURES_TO_EJECT or self._is_tried(now))
+            and self.is_live(now, stale_seconds)
         )
 
     def penalty(self, now: float) -> float:

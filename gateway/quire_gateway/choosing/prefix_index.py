@@ -78,6 +78,13 @@ class PrefixIndex:
                 expected[name] = now + EXPECTED_SECONDS
                 self._holders[name] = self._holders.get(name, 0) | bit
 
+    def retract(self, slot: int, names: Iterable[int]) -> None:
+        """A prompt of these chunks was not computed there: what it said itself stays."""
+        expected = self._expected[slot]
+        for name in names:
+            if expected.pop(name, None) is not None:
+                self._drop(name, slot)
+
     def expire(self, now: float) -> None:
         """Believe no longer what engines should have told by now."""
         for slot, expected in self._expected.items():

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from quire_gateway.choosing.demand import Demand
 from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.queue import Waiting
-from quire_gateway.errors import ApiError
+from quire_gateway.errors import ApiError, engines_failed
 from quire_gateway.routing.document import ApiKey
 from quire_gateway.serving.account import Account
 from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.link import Way
 from quire_gateway.serving.metrics import GatewayMetrics
 from quire_gateway.serving.relay import Outcome
-from quire_gateway.serving.service import Grant, Service, Ticket
+from quire_gateway.serving.service import Service
+from quire_gateway.serving.ticket import Grant, Ticket
 from quire_gateway.serving.wish import Wish
 
 _MAX_FAILURES = 3
@@ -82,7 +83,7 @@ class Tries:
         if self._num_refusals >= _MAX_REFUSALS:
             raise _refused(outcome)
         if self._num_failures >= _MAX_FAILURES:
-            raise ApiError(502, "The engines failed on this request.", reason="failed")
+            raise engines_failed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class OwnClaim(Claim):
             key=key,
             demand=demand,
             arrived_at=wish.arrived_at,
-            has_deadline=wish.has_own_deadline,
+            own_deadline=wish.own_deadline,
             is_stream=wish.is_stream,
         )
 
@@ -159,7 +160,7 @@ class OwnClaim(Claim):
         if grant is None:
             return None
         self._judge(grant.endpoint, outcome)
-        self._service.release(grant)
+        self._service.release(grant, None if outcome.is_over else self._ticket.demand)
         if outcome.is_over:
             self._tell = tell_nobody  # it leads back here: a cycle for the garbage collector
             self._account.close(outcome, first_byte_at, self._court.clock())
@@ -226,7 +227,7 @@ class OwnClaim(Claim):
             grant.counter,
             grant.holds_room,
             grant.first_byte_seconds,
-            self._ticket.demand.deadline_seconds is None,
+            self._ticket.demand.deadline_seconds == self._ticket.own_deadline,
         )
 
     def _refuse(self, error: ApiError) -> None:
@@ -246,6 +247,8 @@ class OwnClaim(Claim):
             return
         if not outcome.is_nobodys_fault:
             self._failed.add(endpoint)
+            if outcome.reason == "timeout":
+                self._ticket.hung_at.add(endpoint)
             endpoint.fail(self._court.clock())
             metrics.failures.labels(service, outcome.reason).inc()
         if outcome.kind == "failed":

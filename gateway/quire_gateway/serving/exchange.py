@@ -259,8 +259,9 @@ class Exchange:
     def _head(self, way: Way) -> bytes:
         """The head that the engine gets; of `x-quire-*` only what the gateway says itself."""
         headers, wish = list(self._record.trace.headers), self._wish
-        if wish.deadline is not None and not way.is_timeless:
-            milliseconds = max(int(1000 * (wish.deadline - self._around.clock())), 1)
+        deadline = wish.own_deadline if way.is_unpromised else wish.deadline
+        if deadline is not None:
+            milliseconds = max(int(1000 * (deadline - self._around.clock())), 1)
             headers.append((b"x-quire-deadline-ms", b"%d" % milliseconds))
         if wish.chunks:
             headers.append((b"x-quire-prefix", write_names(wish.chunks)))
@@ -288,7 +289,7 @@ def _make_wish(
     if is_background is None:
         is_background = document.default_priority == "background"
     is_background = is_background or key.max_priority == "background"
-    seconds = inquiry.deadline_seconds
+    asked = seconds = inquiry.deadline_seconds
     promised = document.thresholds.slo_time_to_first_token_seconds
     if promised is not None and not is_background:
         seconds = promised if seconds is None else min(seconds, promised)
@@ -299,7 +300,7 @@ def _make_wish(
         inquiry.num_sequences,
         is_background,
         None if seconds is None else arrived_at + seconds,
-        inquiry.deadline_seconds is not None,
+        None if asked is None else arrived_at + asked,
         inquiry.is_stream,
         is_retry,
         name_chunks(inquiry.prompt_parts, key.salt),

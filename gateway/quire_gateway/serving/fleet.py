@@ -157,6 +157,7 @@ class Fleet(Directory[Service]):
             link.headers,
             silence_seconds=self._silence_seconds,
             on_state=partial(self._hear, service),
+            on_bad=service.count_bad_state,
             on_lost=partial(self._lose, service, link),
         )
         link.watch = self._loop.create_task(watch.run())

@@ -47,8 +47,8 @@ class Way:
     """Whether the engine is to let it wait, and hold room for it."""
     first_byte_seconds: float = inf
     """An engine that has not begun to answer by then is believed to hang."""
-    is_timeless: bool = False
-    """Whether it is late through no engine's fault: what was promised counts from the engine on."""
+    is_unpromised: bool = False
+    """Whether nothing is promised of it but what it asked for itself: it waited for an engine."""
 
 
 def link_headers(root_secret: bytes | None, document: RoutingDocument, address: str) -> Headers:

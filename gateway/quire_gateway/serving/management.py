@@ -173,6 +173,7 @@ class Management:
             "queued_requests",
             "queued_blocks",
             "engines",
+            "bad_states",
             "in_flight_requests",
             "gateways",
             "arrivals",
@@ -180,6 +181,10 @@ class Management:
             "promises",
         )
         made = {name: family(name) for name in names}
+        for service in self._fleet.services.values():
+            for taken in ("refused", "corrected"):
+                count = service.bad_states[taken]
+                made["bad_states"].add_metric((service.label, taken), count)
         for one in self.report().services:
             for labels, name, value in _samples(one):
                 made[name].add_metric((f"{one.namespace}/{one.name}", *labels), value)

@@ -78,6 +78,12 @@ METRICS = {
     "engines": Description(
         "gauge", "Engines, by whether requests go there.", ("service", "eligible")
     ),
+    "bad_states": Description(
+        "counter",
+        "What engines told of themselves and cannot be so: refused, with the engine left alone, or"
+        " corrected.",
+        ("service", "taken"),
+    ),
     "in_flight_requests": Description("gauge", "Requests at engines."),
     "gateways": Description("gauge", "Gateways that share the limits of keys."),
     "routing_stale": Description(

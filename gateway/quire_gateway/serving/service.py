@@ -9,9 +9,9 @@ that a burst between two states spreads.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 
 from quire_engine.errors import ConfigError
@@ -29,12 +29,13 @@ from quire_gateway.choosing.prefix_index import PrefixIndex
 from quire_gateway.choosing.queue import FairQueue, Waiting
 from quire_gateway.choosing.retry import jitter, predict_wait
 from quire_gateway.choosing.shares import TrafficShares
-from quire_gateway.errors import ApiError
+from quire_gateway.errors import ApiError, engines_failed
 from quire_gateway.routing.access import Access
-from quire_gateway.routing.document import ApiKey, LastEngine, RoutingDocument
+from quire_gateway.routing.document import LastEngine, RoutingDocument
 from quire_gateway.serving.arrivals import Arrivals
 from quire_gateway.serving.directory import Served
 from quire_gateway.serving.last_known import LastKnown, last_of_document, last_of_state
+from quire_gateway.serving.ticket import Grant, Ticket
 
 LENGTHS_SECONDS = 5.0
 """How often the estimate of answers' lengths is made anew."""
@@ -51,31 +52,6 @@ _COST_BLOCK = 16
 """Tokens of the blocks that costs in the queue are counted in."""
 _AGED_SHARE = 0.25
 """Who waited this share of the longest wait is given to an engine that holds room for it."""
-
-
-@dataclass(slots=True, eq=False)
-class Grant:
-    """A request may go to this engine."""
-
-    endpoint: Endpoint
-    counter: int
-    holds_room: bool = False
-    """Whether the engine is to let it wait, and hold room for it."""
-    first_byte_seconds: float = inf
-    """An engine that has not begun to answer by then is believed to hang."""
-
-
-@dataclass(slots=True, eq=False)
-class Ticket:
-    """A request that wants an engine."""
-
-    key: ApiKey
-    demand: Demand
-    arrived_at: float
-    has_deadline: bool
-    """Whether it asked for one itself."""
-    is_stream: bool = True
-    """Whether the first token is sent before the last one."""
 
 
 class Service(Served):
@@ -111,6 +87,8 @@ class Service(Served):
         self.index = PrefixIndex()
         self.queue = FairQueue(document.thresholds.max_waiting_requests)
         self.arrivals = Arrivals(clock())
+        self.bad_states: Counter[str] = Counter()
+        """States of engines that were not believed: refused, or corrected."""
         self._shares = TrafficShares()
         self._next_counter = next_counter
         self._clock = clock
@@ -171,6 +149,10 @@ class Service(Served):
         endpoint.lose()
         self.index.forget(endpoint.slot)
 
+    def count_bad_state(self, what: str) -> None:
+        """An engine has told something that cannot be so."""
+        self.bad_states[what] += 1
+
     def ask(self, ticket: Ticket, without: set[Endpoint], tell: Tell) -> Grant | Waiting:
         """Return the engine that a request goes to, or who waits for one.
 
@@ -184,7 +166,8 @@ class Service(Served):
         Raises
         ------
         ApiError
-            429 or 503, with the time to try again; what `close` was given.
+            429 or 503, with the time to try again; what `close` was given; 502 where every engine
+            hung on it.
         """
         if self._why_closed is not None:
             raise self._why_closed()
@@ -195,6 +178,8 @@ class Service(Served):
                 reason="suspended",
                 retry_after_seconds=jitter(60.0, self._chance),
             )
+        if self.endpoints and ticket.hung_at.issuperset(self.endpoints):
+            raise engines_failed()
         is_behind = bool(self._waiting) and any(
             not one.is_background or ticket.demand.is_background for one in self._waiting
         )
@@ -211,11 +196,22 @@ class Service(Served):
         elif waiting in self._waiting:
             self._forget(waiting)
 
-    def release(self, grant: Grant) -> None:
-        """The request has ended at its engine, or will never get there."""
-        grant.endpoint.end(grant.counter)
+    def release(self, grant: Grant, unserved: Demand | None = None) -> None:
+        """The request has ended at its engine, or will never get there.
+
+        Parameters
+        ----------
+        unserved
+            What was not served there: it is not expected to be cached there any more.
+        """
+        endpoint = grant.endpoint
+        endpoint.end(grant.counter)
+        chunks = unserved.chunks if unserved is not None else ()
+        # another one that begins so may be computed there just now
+        if chunks and endpoint in self.endpoints and not endpoint.shares(chunks[0]):
+            self.index.retract(endpoint.slot, chunks)
         if grant.holds_room:
-            self._holding.discard(grant.endpoint)
+            self._holding.discard(endpoint)
         self.dispatch()
 
     def close(self, why: Callable[[], ApiError]) -> None:
@@ -311,9 +307,9 @@ class Service(Served):
         if self.queue.is_full:
             raise self._refuse(ticket, "queue_full")
         leaves_at = self._leaves_at(ticket)
-        if not ticket.has_deadline and not self.has_eligible():
+        if not self.has_eligible():
             # the time to its first token was promised of engines: it counts when there is one
-            ticket.demand.deadline_seconds = None
+            ticket.demand.deadline_seconds = ticket.own_deadline
         if self._predict(ticket) > leaves_at - self._clock():
             raise self._refuse(ticket, "deadline")
         waiting = Waiting(
@@ -354,22 +350,26 @@ class Service(Served):
 
         Background requests wait as long as may be waited, unless they have a deadline of their own.
         """
-        limits = self.document.thresholds
-        longest = limits.max_queue_seconds
-        if not self.has_eligible():
+        longest, deadline = self.document.thresholds.max_queue_seconds, ticket.own_deadline
+        if self.has_eligible():
+            deadline = ticket.demand.deadline_seconds
+        elif not self._has_live():
             longest = max(longest, self.document.cold_start_queue_seconds)
-            if not ticket.has_deadline:
-                return ticket.arrived_at + longest
-        deadline = ticket.demand.deadline_seconds
         return min(ticket.arrived_at + longest, inf if deadline is None else deadline)
+
+    def _has_live(self) -> bool:
+        """Whether any engine is there, and be it one that is left alone after failures."""
+        now = self._clock()
+        return any(one.is_live(now, self._stale_seconds) for one in self.endpoints)
 
     def _dispatch_one(self) -> bool:
         for waiting in self.queue.heads(_MANY_HEADS):
             ticket, tell = self._waiting[waiting]
-            endpoint = self._choose(ticket, set())
+            endpoint = self._choose(ticket, ticket.hung_at)
             holds_room = endpoint is None and self._is_aged(waiting)
             if holds_room:
-                able = [one for one in self.endpoints if one not in self._holding]
+                unable = self._holding | ticket.hung_at
+                able = [one for one in self.endpoints if one not in unable]
                 now, stale = self._clock(), self._stale_seconds
                 endpoint = choose_roomiest(able, ticket.demand, now=now, stale_seconds=stale)
             if endpoint is None:

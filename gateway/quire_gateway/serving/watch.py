@@ -12,6 +12,7 @@ import msgspec
 
 from quire_engine.protocol.state import SCHEMA_VERSION, EngineState
 from quire_gateway.choosing.endpoint import Endpoint
+from quire_gateway.choosing.plausible import check_state
 from quire_gateway.http.headers import Headers, write_head
 from quire_gateway.http.pool import ConnectionPool
 
@@ -31,6 +32,8 @@ class EngineWatch:
     ----------
     on_state
         Called with each state.
+    on_bad
+        Called with what became of a state that cannot be so: "refused" or "corrected".
     on_lost
         Called when the stream has ended, with whether the engine fell silent:
         then what it was asked for will not be answered either.
@@ -44,6 +47,7 @@ class EngineWatch:
         *,
         silence_seconds: float,
         on_state: Callable[[Endpoint, EngineState], None],
+        on_bad: Callable[[str], None],
         on_lost: Callable[[bool], None],
     ) -> None:
         self._endpoint = endpoint
@@ -51,15 +55,17 @@ class EngineWatch:
         self._headers = headers
         self._silence_seconds = silence_seconds
         self._on_state = on_state
+        self._on_bad = on_bad
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._problem = ""
+        self._was_corrected = False
 
     async def run(self) -> None:
         """Follow it."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
-            stream = _Stream(self._take)
+            stream = _Stream(self._take, self._on_bad)
             try:
                 connection = await self._pool.connect()
                 try:
@@ -102,8 +108,23 @@ class EngineWatch:
         if state.schema_version != SCHEMA_VERSION:
             message = f"state has schema_version {state.schema_version}, not {SCHEMA_VERSION}"
             raise msgspec.ValidationError(message)
+        told, state = state, check_state(state)
+        if state is not told:
+            self._on_bad("corrected")
+            self._tell_corrected(told, state)
         self._endpoint.hear(state, now)
         self._on_state(self._endpoint, state)
+
+    def _tell_corrected(self, told: EngineState, taken: EngineState) -> None:
+        """Say what was not believed, once."""
+        if not self._was_corrected:
+            _log.warning(
+                "engine %s says impossible counts: %s is taken for %s",
+                self._endpoint.address,
+                told.blocks,
+                taken.blocks,
+            )
+        self._was_corrected = True
 
     def _tell(self, problem: str) -> None:
         """Say what is wrong, once."""
@@ -115,12 +136,13 @@ class EngineWatch:
 class _Stream:
     """The events of one stream."""
 
-    def __init__(self, take: Callable[[bytes, bytes], None]) -> None:
+    def __init__(self, take: Callable[[bytes, bytes], None], on_bad: Callable[[str], None]) -> None:
         self.ended = asyncio.Event()
         self.num_events = 0
         self.problem = "ended its stream of states"
         self.is_silent = False
         self._take = take
+        self._on_bad = on_bad
         self._text = b""
 
     def on_head(self, status: int, headers: Headers) -> None:  # noqa: ARG002
@@ -142,7 +164,8 @@ class _Stream:
             try:
                 self._take(fields.get(b"event", b""), fields.get(b"data", b""))
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                self._end(f"sends states that cannot be read: {error}")
+                self._on_bad("refused")
+                self._end(f"sends states that cannot be used: {error}")
                 return
             self.num_events += 1
 

@@ -16,9 +16,9 @@ class Wish(msgspec.Struct, array_like=True, gc=False):
     num_sequences: int
     is_background: bool
     deadline: float | None
-    """By then the first token is due."""
-    has_own_deadline: bool
-    """Whether the request asked for one itself."""
+    """By then the first token is due, as promised or as the request asks: the earlier one."""
+    own_deadline: float | None
+    """The one that the request itself asks for: it alone counts while no engine is there."""
     is_stream: bool
     is_retry: bool
     """Whether its client's library sends it again by itself."""

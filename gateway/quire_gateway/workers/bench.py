@@ -160,7 +160,7 @@ class Bench:
                     answer.counter,
                     answer.holds_room,
                     answer.first_byte_seconds,
-                    answer.is_timeless,
+                    answer.is_unpromised,
                 )
             )
             return

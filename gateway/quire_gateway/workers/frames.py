@@ -88,7 +88,7 @@ class Go(Frame, tag=8):
     counter: int
     holds_room: bool
     first_byte_seconds: float
-    is_timeless: bool
+    is_unpromised: bool
     """Both as in `Way`."""
 
 

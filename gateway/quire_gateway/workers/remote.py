@@ -251,7 +251,7 @@ class RemoteClaim(Claim):
                 frame.counter,
                 frame.holds_room,
                 frame.first_byte_seconds,
-                frame.is_timeless,
+                frame.is_unpromised,
             )
         )
 
@@ -346,8 +346,9 @@ class RemoteClaim(Claim):
 
     def _leaves_at(self) -> float:
         document, wish = self.service.document, self.wish
-        longest = document.thresholds.max_queue_seconds
+        longest, deadline = document.thresholds.max_queue_seconds, wish.deadline
         if not self.service.has_eligible():
             longest = max(longest, document.cold_start_queue_seconds)
+            deadline = wish.own_deadline
         last = wish.arrived_at + longest
-        return last if wish.deadline is None else min(last, wish.deadline)
+        return last if deadline is None else min(last, deadline)

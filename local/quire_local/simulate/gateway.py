@@ -18,7 +18,8 @@ from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.queue import Waiting
 from quire_gateway.errors import ApiError
 from quire_gateway.routing.document import ApiKey, RoutedAccelerator, RoutingDocument
-from quire_gateway.serving.service import Grant, Service, Ticket
+from quire_gateway.serving.service import Service
+from quire_gateway.serving.ticket import Grant, Ticket
 from quire_local.simulate.agenda import Agenda
 from quire_local.simulate.engine import SimulatedEngine, is_refusal
 from quire_local.simulate.jobs import Fate, Job
@@ -153,7 +154,7 @@ class SimulatedGateway:
             deadline_seconds=None if seconds is None else now + seconds,
         )
         service.arrivals.arrive(demand.num_prompt_tokens, is_retry=False)
-        ticket = Ticket(key=_NOBODY, demand=demand, arrived_at=now, has_deadline=False)
+        ticket = Ticket(key=_NOBODY, demand=demand, arrived_at=now)
         attempt = self._attempts[job] = Attempt(job, ticket)
         self._ask(attempt)
 

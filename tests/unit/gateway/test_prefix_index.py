@@ -94,6 +94,20 @@ def test_what_was_sent_counts_as_cached_until_the_engine_should_have_told_it() -
     assert index.hits((1, 2)) == {}
 
 
+def test_what_was_refused_does_not_count_as_cached() -> None:
+    index = PrefixIndex()
+    slot, other = index.join(), index.join()
+    index.follow(slot, log(0, ("inserted", name(1))))
+    index.expect(slot, (1, 2, 3), 0.0)
+    index.expect(other, (1, 2), 0.0)
+
+    index.retract(slot, (1, 2, 3))
+    assert index.hits((1, 2, 3)) == {slot: 1, other: 2}
+    index.retract(other, (1, 2))
+    index.retract(other, (1, 2))
+    assert index.hits((1, 2, 3)) == {slot: 1}
+
+
 class IndexHistories(RuleBasedStateMachine):
     """Engines that join, tell, lose events and leave; against plain sets."""
 
