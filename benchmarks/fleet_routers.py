@@ -302,7 +302,7 @@ class Quire(Router):
                 grant.endpoint.succeed()
                 service.release(grant)
                 return
-            grant.endpoint.refuse(demand.blocks(engine.core.facts.block_size))
+            grant.endpoint.refuse(grant.num_blocks)
             service.release(grant, demand)
 
     def _message(self, job: Job, grant: Grant, demand: Demand) -> AddRequest:

@@ -31,6 +31,9 @@ is computed, and the prompts of the next seconds."""
 COPY_WEIGHT = 2.0
 """What another engine has cached is worth so much more here than the seconds it takes to compute:
 a copy displaces other prompts, which then have to be computed again."""
+SPARE_SHARE = 0.1
+"""With less than this share of its blocks free an endpoint gets no copy of a prompt that another
+one has, as long as who asks for it may wait: the copy would hold blocks that others wait for."""
 NEAR_SHARE = 1.1
 """Scores within a tenth of the best are as good: predictions are not more exact."""
 NEAR_SECONDS = 0.002
@@ -51,6 +54,7 @@ def choose(
     now: float,
     chance: Chance,
     without: Collection[Endpoint] = (),
+    is_patient: bool = False,
     stale_seconds: float = STALE_SECONDS,
 ) -> Endpoint | None:
     """Choose an endpoint that can start this request now; None if none can.
@@ -61,12 +65,17 @@ def choose(
         Chunks of the prompt's start that each endpoint has, by slot.
     without
         Endpoints that have refused it already.
+    is_patient
+        Whether it may wait for an endpoint that has its prompt, where others have little to spare.
     """
     best, scored = inf, []
     block_size, num_blocks, all_uncached = 0, 0.0, count_uncached(demand, 0)
     latest = _latest(demand, now)
     most_hits = max(hits.values(), default=0)
-    for endpoint, figures in _usable(_sample(endpoints, hits, chance), without, now, stale_seconds):
+    usable = _usable(_sample(endpoints, hits, chance), without, now, stale_seconds)
+    if is_patient and hits:
+        usable = _without_copies(usable, demand, hits)
+    for endpoint, figures in usable:
         if figures.block_size != block_size:  # engines of one service have the same, mostly
             block_size = figures.block_size
             num_blocks = demand.blocks(block_size)
@@ -93,11 +102,7 @@ def choose(
             best = score
     limit = best * NEAR_SHARE + NEAR_SECONDS
     near = [(endpoint, load) for score, endpoint, load in scored if score <= limit]
-    if len(near) < 2:
-        return near[0][0] if near else None
-    if demand.chunks and not hits:
-        return _by_hash(near, demand.chunks[0])
-    return _less_loaded_of_two(near, chance)
+    return _among_equals(near, demand.chunks[0] if demand.chunks and not hits else None, chance)
 
 
 def choose_roomiest(
@@ -130,6 +135,36 @@ def has_room(figures: Figures, demand: Demand, num_blocks: float) -> bool:
         return True  # whether it can ever fit is for the engine to say: it counts the tokens
     free = figures.free_background_blocks if demand.is_background else figures.free_blocks
     return figures.num_free_seats >= demand.num_sequences and free >= num_blocks
+
+
+class Rooms:
+    """What engines have room for at this moment: a look that costs a fraction of a choice."""
+
+    def __init__(self, endpoints: Iterable[Endpoint], now: float, stale_seconds: float) -> None:
+        self._rooms = {
+            endpoint.slot: (endpoint, figures, min(figures.free_blocks, endpoint.refused_blocks))
+            for endpoint, figures in _usable(endpoints, (), now, stale_seconds)
+            if figures.is_empty or figures.num_free_seats > 0
+        }
+        self._has_empty = any(figures.is_empty for _, figures, _ in self._rooms.values())
+        self._most: dict[int, float] = {}
+        """Free blocks of the roomiest, by the size of its blocks."""
+        for _, figures, free in self._rooms.values():
+            self._most[figures.block_size] = max(self._most.get(figures.block_size, 0.0), free)
+
+    def may_fit(self, demand: Demand, hits: Mapping[int, int]) -> bool:
+        """Whether there may be room for a request: where there is not, none can be chosen."""
+        if self._has_empty:
+            return True
+        if any(demand.blocks(size) <= free for size, free in self._most.items()):
+            return True
+        for slot, num_hits in hits.items():
+            if slot in self._rooms:
+                endpoint, figures, free = self._rooms[slot]
+                size = figures.block_size
+                if demand.blocks(size) - count_shared(demand, endpoint, num_hits, size) <= free:
+                    return True
+        return False
 
 
 def count_uncached(demand: Demand, num_hits: int) -> float:
@@ -174,6 +209,20 @@ def _usable(
     ]
 
 
+def _without_copies(
+    usable: list[tuple[Endpoint, Figures]], demand: Demand, hits: Mapping[int, int]
+) -> list[tuple[Endpoint, Figures]]:
+    """Leave out who has little of the prompt, and little to spare."""
+    most = max((hits.get(endpoint.slot, 0) for endpoint, _ in usable), default=0)
+    return [
+        (endpoint, figures)
+        for endpoint, figures in usable
+        if 2 * hits.get(endpoint.slot, 0) >= most
+        or figures.free_blocks - demand.blocks(figures.block_size)
+        >= SPARE_SHARE * figures.num_blocks
+    ]
+
+
 def _sample(
     endpoints: Sequence[Endpoint], hits: Mapping[int, int], chance: Chance
 ) -> Sequence[Endpoint]:
@@ -183,6 +232,23 @@ def _sample(
     some = [endpoints[(start + step) % len(endpoints)] for step in range(MANY)]
     chosen = set(some)
     return some + [one for one in endpoints if one.slot in hits and one not in chosen]
+
+
+def _among_equals(
+    near: list[tuple[Endpoint, int]], uncached: int | None, chance: Chance
+) -> Endpoint | None:
+    """Choose one of those whose scores are as good, with their loads.
+
+    Parameters
+    ----------
+    uncached
+        The prompt's first chunk, if nobody has it.
+    """
+    if len(near) < 2:
+        return near[0][0] if near else None
+    if uncached is not None:
+        return _by_hash(near, uncached)
+    return _less_loaded_of_two(near, chance)
 
 
 def _less_loaded_of_two(near: list[tuple[Endpoint, int]], chance: Chance) -> Endpoint:

@@ -159,7 +159,7 @@ class OwnClaim(Claim):
         grant, self._grant = self._grant, None
         if grant is None:
             return None
-        self._judge(grant.endpoint, outcome)
+        self._judge(grant, outcome)
         self._service.release(grant, None if outcome.is_over else self._ticket.demand)
         if outcome.is_over:
             self._tell = tell_nobody  # it leads back here: a cycle for the garbage collector
@@ -233,16 +233,15 @@ class OwnClaim(Claim):
     def _refuse(self, error: ApiError) -> None:
         self._account.refuse(error.reason, self._court.clock())
 
-    def _judge(self, endpoint: Endpoint, outcome: Outcome) -> None:
+    def _judge(self, grant: Grant, outcome: Outcome) -> None:
         """Remember how the engine did."""
+        endpoint = grant.endpoint
         if outcome.kind == "done":
             endpoint.succeed()
             return
         metrics, service = self._court.metrics, self._service.label
         if outcome.kind == "refused":
-            figures = endpoint.figures
-            demand = self._ticket.demand
-            endpoint.refuse(demand.blocks(figures.block_size) if figures else 0.0)
+            endpoint.refuse(grant.num_blocks)
             metrics.retries.labels(service, "refused").inc()
             return
         if not outcome.is_nobodys_fault:

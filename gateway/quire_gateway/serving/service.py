@@ -10,7 +10,7 @@ that a burst between two states spreads.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
 
@@ -18,6 +18,7 @@ from quire_engine.errors import ConfigError
 from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.choose import (
     Chance,
+    Rooms,
     choose,
     choose_roomiest,
     count_shared,
@@ -39,9 +40,11 @@ from quire_gateway.serving.ticket import Grant, Ticket
 
 LENGTHS_SECONDS = 5.0
 """How often the estimate of answers' lengths is made anew."""
-_MANY_HEADS = 8
-"""So many keys' turns are looked at when the first finds no room: one big request does not hold up
-smaller ones of others."""
+_MANY_HEADS = 64
+"""So many turns are looked at when the first finds no room: a big request does not hold up smaller
+ones, or those that share what is in flight."""
+_MANY_CHOICES = 8
+"""Of these so many may fail to find an engine though one has room for as much."""
 HANG_SECONDS = 30.0
 _HANG_FACTOR = 4.0
 """So many times as long as predicted an answer may take to begin, and `HANG_SECONDS` more."""
@@ -50,6 +53,8 @@ Tell = Callable[["Grant | ApiError"], None]
 
 _COST_BLOCK = 16
 """Tokens of the blocks that costs in the queue are counted in."""
+_PATIENT_SHARE = 0.75
+"""For this share of its time who waits does so for an engine that has its prompt."""
 _AGED_SHARE = 0.25
 """Who waited this share of the longest wait is given to an engine that holds room for it."""
 
@@ -183,9 +188,11 @@ class Service(Served):
         is_behind = bool(self._waiting) and any(
             not one.is_background or ticket.demand.is_background for one in self._waiting
         )
-        endpoint = None if is_behind else self._choose(ticket, without)
-        if endpoint is not None:
-            return self._grant(endpoint, ticket)
+        if not is_behind:
+            hits = self.index.hits(ticket.demand.chunks)
+            endpoint = self._choose(ticket, hits, without)
+            if endpoint is not None:
+                return self._grant(endpoint, ticket)
         return self._wait(ticket, tell)
 
     def cancel(self, waiting: Waiting) -> None:
@@ -257,8 +264,14 @@ class Service(Served):
         now = self._clock()
         return any(one.is_eligible(now, self._stale_seconds) for one in self.endpoints)
 
-    def _choose(self, ticket: Ticket, without: set[Endpoint]) -> Endpoint | None:
-        hits = self.index.hits(ticket.demand.chunks)
+    def _choose(
+        self,
+        ticket: Ticket,
+        hits: Mapping[int, int],
+        without: set[Endpoint],
+        *,
+        is_patient: bool = False,
+    ) -> Endpoint | None:
         return choose(
             self.endpoints,
             ticket.demand,
@@ -266,22 +279,22 @@ class Service(Served):
             now=self._clock(),
             chance=self._chance,
             without=without,
+            is_patient=is_patient,
             stale_seconds=self._stale_seconds,
         )
 
     def _grant(self, endpoint: Endpoint, ticket: Ticket, *, holds_room: bool = False) -> Grant:
-        grant = Grant(endpoint, self._next_counter(), holds_room)
+        grant = Grant(endpoint, self._next_counter(), holds_room=holds_room)
         figures, demand = endpoint.figures, ticket.demand
         num_hits = self.index.hits(demand.chunks).get(endpoint.slot, 0)
-        size = 0.0
         if figures is not None:
-            size = demand.blocks(figures.block_size)
-            size -= count_shared(demand, endpoint, num_hits, figures.block_size)
+            grant.num_blocks = demand.blocks(figures.block_size)
+            grant.num_blocks -= count_shared(demand, endpoint, num_hits, figures.block_size)
         num_uncached = count_uncached(demand, num_hits)
         now = self._clock()
         grant.first_byte_seconds = self._bound_first_byte(grant, ticket, num_uncached, now)
         prefix = demand.chunks[0] if demand.chunks else None
-        endpoint.send(grant.counter, size, num_uncached, now, prefix)
+        endpoint.send(grant.counter, grant.num_blocks, num_uncached, now, prefix)
         self.index.expect(endpoint.slot, demand.chunks, now)
         self._shares.send(endpoint.accelerator, num_uncached + demand.num_output_tokens)
         if holds_room:
@@ -363,9 +376,15 @@ class Service(Served):
         return any(one.is_live(now, self._stale_seconds) for one in self.endpoints)
 
     def _dispatch_one(self) -> bool:
+        rooms, num_failed = Rooms(self.endpoints, self._clock(), self._stale_seconds), 0
         for waiting in self.queue.heads(_MANY_HEADS):
             ticket, tell = self._waiting[waiting]
-            endpoint = self._choose(ticket, ticket.hung_at)
+            endpoint = None
+            hits = self.index.hits(ticket.demand.chunks)
+            if num_failed < _MANY_CHOICES and rooms.may_fit(ticket.demand, hits):
+                is_patient = self._has_waited(waiting) < _PATIENT_SHARE
+                endpoint = self._choose(ticket, hits, ticket.hung_at, is_patient=is_patient)
+                num_failed += endpoint is None
             holds_room = endpoint is None and self._is_aged(waiting)
             if holds_room:
                 unable = self._holding | ticket.hung_at
@@ -380,6 +399,11 @@ class Service(Served):
             self._tell_soon(waiting, tell, grant)
             return True
         return False
+
+    def _has_waited(self, waiting: Waiting) -> float:
+        """Return for what share of its time it has waited."""
+        longest = waiting.leaves_at - waiting.arrived_at
+        return (self._clock() - waiting.arrived_at) / longest if longest > 0.0 else 1.0
 
     def _is_aged(self, waiting: Waiting) -> bool:
         patience = _AGED_SHARE * self.document.thresholds.max_queue_seconds

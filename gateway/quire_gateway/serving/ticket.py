@@ -14,6 +14,8 @@ class Grant:
 
     endpoint: Endpoint
     counter: int
+    num_blocks: float = 0.0
+    """What it is expected to take there."""
     holds_room: bool = False
     """Whether the engine is to let it wait, and hold room for it."""
     first_byte_seconds: float = inf

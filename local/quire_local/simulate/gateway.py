@@ -242,7 +242,7 @@ class SimulatedGateway:
     def _refused(self, attempt: Attempt, grant: Grant | None = None) -> None:
         """An engine has no room for it."""
         if grant is not None:
-            grant.endpoint.refuse(attempt.ticket.demand.blocks(self._block_size(grant)))
+            grant.endpoint.refuse(grant.num_blocks)
         attempt.job.num_refusals += 1
         if attempt.job.num_refusals >= _MAX_REFUSALS:
             self._refuse(attempt, "refused")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire_gateway.choosing.choose import MANY, choose, choose_roomiest
+from quire_gateway.choosing.choose import MANY, Rooms, choose, choose_roomiest
 from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.retry import jitter, predict_wait
 from tests.unit.gateway.builders import SLOW, THRESHOLDS, demand, endpoint, state
@@ -64,6 +64,42 @@ def test_a_prompt_that_is_held_anyhow_takes_room_for_the_rest_alone() -> None:
     assert choose([engine], prompt, {0: 9}, now=0.0, chance=lambda: 0.0) is engine
     engine.end(1)  # cached, and in no one's use: that saves no room
     assert choose([engine], prompt, {0: 9}, now=0.0, chance=lambda: 0.0) is None
+
+
+@pytest.mark.parametrize(("held", "is_copied"), [(500, True), (700, False)])
+def test_who_may_wait_gets_no_copy_of_a_prompt_where_little_is_spare(
+    held: int, *, is_copied: bool
+) -> None:
+    home, other = endpoint(0, state(held=945, running=10)), endpoint(1, state(held=held, running=9))
+    prompt = demand(num_prompt_tokens=2500, chunks=tuple(range(10)))
+    engines = [home, other]
+    chosen = choose(engines, prompt, {0: 9}, now=0.0, chance=lambda: 0.0, is_patient=True)
+    assert chosen is (other if is_copied else None)
+    assert choose(engines, prompt, {0: 9}, now=0.0, chance=lambda: 0.0) is other
+
+    home.is_leaving = True  # it is not waited for
+    assert choose(engines, prompt, {0: 9}, now=0.0, chance=lambda: 0.0, is_patient=True) is other
+
+
+@given(
+    held=st.lists(st.integers(0, 950), min_size=1, max_size=4),
+    running=st.integers(0, 64),
+    refused=st.integers(1, 1000),
+    num_tokens=st.integers(1, 16_000),
+    hits=st.integers(0, 10),
+    is_shared=st.booleans(),
+)
+def test_where_there_is_no_room_none_is_chosen(
+    held: list[int], running: int, refused: int, num_tokens: int, hits: int, *, is_shared: bool
+) -> None:
+    engines = [endpoint(n, state(held=one, running=running)) for n, one in enumerate(held)]
+    engines[0].refuse(refused)
+    if is_shared:
+        engines[-1].send(1, 0.0, 0.0, 0.0, prefix=0)
+    prompt = demand(num_prompt_tokens=num_tokens, chunks=tuple(range(10)))
+    found = {engines[-1].slot: hits} if hits else {}
+    chosen = choose(engines, prompt, found, now=0.0, chance=lambda: 0.0)
+    assert Rooms(engines, 0.0, 3.0).may_fit(prompt, found) or chosen is None
 
 
 def test_background_requests_have_a_lower_ceiling() -> None:

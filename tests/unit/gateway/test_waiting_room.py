@@ -150,3 +150,30 @@ def test_what_an_engine_refused_is_not_expected_in_its_cache() -> None:
     assert one.index.hits((1, 3)) == {0: 2}
     one.release(second, tickets[1].demand)
     assert one.index.hits((1, 3)) == {}
+
+
+def test_those_that_find_room_are_found_behind_many_that_do_not() -> None:
+    one = service()
+    engine = with_engine(one, endpoint(0, state(held=900, running=9)))
+    big = [demand(num_prompt_tokens=4000, chunks=(n, n)) for n in range(100, 140)]
+    for wanted in big:
+        one.ask(Ticket(NOBODY, wanted, arrived_at=0.0), set(), lambda _: None)
+    small = Ticket(NOBODY, demand(num_prompt_tokens=16, max_tokens=1), arrived_at=0.0)
+    assert isinstance(one.ask(small, set(), lambda _: None), Waiting)
+    one.dispatch()
+    assert engine.num_in_flight == 1
+    assert len(one.queue) == len(big)
+
+
+def test_an_engine_that_refused_is_not_asked_for_as_much_again() -> None:
+    """As much as the request takes there, which is less than it is."""
+    one = service()
+    engine = with_engine(one, endpoint(0, state(held=100, running=9)))
+    engine.send(1000, 0.0, 0.0, 0.0, prefix=1)
+    one.index.expect(0, (1, 2), 0.0)
+    ticket = Ticket(NOBODY, demand(num_prompt_tokens=1600, chunks=(1, 2)), arrived_at=0.0)
+    grant = one.ask(ticket, set(), lambda _: None)
+    assert isinstance(grant, Grant)
+    assert grant.num_blocks < 20 < ticket.demand.blocks(16)
+    engine.refuse(grant.num_blocks)
+    assert isinstance(one.ask(ticket, set(), lambda _: None), Waiting)
