@@ -128,6 +128,10 @@ bench: sync-dev ## Run the benchmarks; results also go to build/bench/*.json
 cluster-up: sync-dev ## Make a Kubernetes cluster on this machine (SIZE=nodes, NODES=3)
 	@$(BIN)/python -m hack.cluster up --name $(NAME) --size $(SIZE) --nodes $(NODES)
 
+.PHONY: cluster-images
+cluster-images: sync-dev ## Build quire's images and load them into the cluster's nodes
+	@$(BIN)/python -m hack.cluster images --name $(NAME)
+
 .PHONY: cluster-status
 cluster-status: sync-dev ## Say what of the cluster runs
 	@$(BIN)/python -m hack.cluster status --name $(NAME)

@@ -154,6 +154,9 @@ def _describe(error: BaseException, tells_all: bool) -> list[str]:
         lines += [*_describe(led_to, tells_all), "which led to:"]
     for frame in traceback.extract_tb(error.__traceback__):
         lines.append(f"{frame.filename}:{frame.lineno} in {frame.name}")
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            lines += [*_describe(one, tells_all), "which is one of:"]
     text = str(error) if tells_all or isinstance(error, _TELLING) else _WITHHELD
     lines.append(f"{type(error).__module__}.{type(error).__qualname__}: {text}")
     return lines

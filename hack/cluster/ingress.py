@@ -1,11 +1,17 @@
-"""The way in: Contour turns Ingresses into Envoy's configuration, both beside the control plane."""
+"""The way in: Contour turns Ingresses and HTTPRoutes into Envoy's configuration.
 
+Both run beside the control plane.
+"""
+
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hack.cluster.api import ApiClient
+from hack.cluster.binaries import provide_tool
+from hack.cluster.catalogue import GATEWAY_API_CRDS
 from hack.cluster.certificates import Authority
 from hack.cluster.dns import role_binding
 from hack.cluster.errors import ClusterError
@@ -13,8 +19,11 @@ from hack.cluster.kubeconfig import write_kubeconfig
 from hack.cluster.namespaces import Namespaces
 from hack.cluster.network import CONTROL_PLANE
 
-PORT = 80
+PORT = 8080
+"""Envoy's, for what the Gateway has at port 80: Contour adds 8000 to it."""
 CLASS = "contour"
+GATEWAY = ("projectcontour", "contour")
+"""Namespace and name of the Gateway that HTTPRoutes can name."""
 USER = "quire-contour"
 _HEALTH_PORT = 8003
 _ADMIN = "--admin-address=/run/envoy.sock"
@@ -40,11 +49,15 @@ class Ingress:
         """
         api.apply(*_objects())
         api.apply_text(self.contour.with_name("02-role-contour.yaml").read_text())
-        kinds = self.contour.with_name("01-crds.yaml")
-        api.apply_text(kinds.read_text())
+        kinds = [
+            self.contour.with_name("01-crds.yaml"),
+            *sorted(provide_tool(GATEWAY_API_CRDS).iterdir()),
+        ]
+        files = [f"--filename={path}" for path in kinds]
+        api.call("apply", "--server-side", "--force-conflicts", *files)
         # Contour ends if it starts before the API server knows them
-        established = ("--for=condition=Established", f"--filename={kinds}", "--timeout=60s")
-        api.call("wait", *established)
+        api.call("wait", "--for=condition=Established", *files, "--timeout=60s")
+        api.apply(*_gateway())
 
     def wait_until_ready(self) -> None:
         """Wait until Contour has seen what there is.
@@ -71,7 +84,10 @@ class Ingress:
             Contour cannot write Envoy's first configuration.
         """
         kubeconfig = write_kubeconfig(self.folder / "contour.kubeconfig", authority, server, USER)
-        bootstrap = self.folder / "envoy.json"
+        bootstrap, config = self.folder / "envoy.json", self.folder / "contour.json"
+        namespace, name = GATEWAY
+        reference = {"namespace": namespace, "name": name}
+        config.write_text(json.dumps({"gateway": {"gatewayRef": reference}}))
         ran = self.namespaces.run(self.contour, "bootstrap", bootstrap, *_XDS, _ADMIN)
         if ran.returncode != 0:
             raise ClusterError(f"contour bootstrap failed: {ran.stderr.strip()}")
@@ -81,12 +97,12 @@ class Ingress:
                 self.contour,
                 "serve",
                 f"--kubeconfig={kubeconfig}",
+                f"--config-path={config}",
                 "--insecure",
                 *_XDS,
                 f"--ingress-class-name={CLASS}",
                 "--disable-leader-election",
                 f"--envoy-service-http-address={CONTROL_PLANE}",
-                f"--envoy-service-http-port={PORT}",
                 "--debug-http-address=127.0.0.1",
                 # its own ports for these would be the same one
                 "--stats-port=8002",
@@ -121,6 +137,32 @@ def _objects() -> list[dict[str, Any]]:
             },
             "spec": {"controller": "projectcontour.io/ingress-controller"},
         },
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "projectcontour"}},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY[0]}},
         role_binding(USER, "contour"),
+    ]
+
+
+def _gateway() -> list[dict[str, Any]]:
+    """What HTTPRoutes of all namespaces attach to: the same Envoy as Ingresses have."""
+    api_version = "gateway.networking.k8s.io/v1"
+    namespace, name = GATEWAY
+    listener = {
+        "name": "http",
+        "protocol": "HTTP",
+        "port": 80,
+        "allowedRoutes": {"namespaces": {"from": "All"}},
+    }
+    return [
+        {
+            "apiVersion": api_version,
+            "kind": "GatewayClass",
+            "metadata": {"name": CLASS},
+            "spec": {"controllerName": "projectcontour.io/gateway-controller"},
+        },
+        {
+            "apiVersion": api_version,
+            "kind": "Gateway",
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"gatewayClassName": CLASS, "listeners": [listener]},
+        },
     ]

@@ -1,17 +1,30 @@
-"""quire's own images, built from images/*/Dockerfile as a user would, without Docker."""
+"""quire's own images, built from images/*/Dockerfile as a user would, without Docker.
+
+They have the names that the chart has by default: what is installed without a word about images
+finds them on nodes that they were loaded into.
+"""
 
 import shutil
 import tempfile
 from pathlib import Path
 
+import yaml
+
 from hack.cluster.base_image import default_builder
 from hack.cluster.catalogue import PROJECT
 from hack.cluster.requirements import IMAGE_PROGRAMS, install, missing_packages
 
-ENGINE = "localhost/quire-engine:test"
-"""Without torch: for simulated engines, and for those whose pods bring torch from a volume."""
-OPERATOR = "localhost/quire-operator:test"
-GATEWAY = "localhost/quire-gateway:test"
+_CHART = PROJECT / "charts" / "quire"
+
+
+def name_of(role: str) -> str:
+    """Name of a role's image, as the chart has it: operator, gateway or engine."""
+    values = yaml.safe_load((_CHART / "values.yaml").read_text())
+    tag = yaml.safe_load((_CHART / "Chart.yaml").read_text())["appVersion"]
+    return f"{values['image']['registry']}/{values[role]['image']['repository']}:{tag}"
+
+
+ENGINE, OPERATOR, GATEWAY = map(name_of, ("engine", "operator", "gateway"))
 _FILES = ("pyproject.toml", "uv.lock", "README.md", "LICENSE", "hack/compile_gateway.py")
 _FOLDERS = ("engine", "gateway", "kernels", "local", "operator")
 _NO_TORCH = {"EXPORT": "--prune torch --prune triton"}
@@ -19,6 +32,8 @@ _NO_TORCH = {"EXPORT": "--prune torch --prune triton"}
 
 def engine_archive() -> Path:
     """The engine's image, in an archive as `docker save` writes it.
+
+    Without torch: for simulated engines, and for those whose pods bring torch from a volume.
 
     Raises
     ------
@@ -48,6 +63,17 @@ def gateway_archive() -> Path:
         It cannot be built: with the last lines of what was said.
     """
     return _build(GATEWAY, "gateway", {"COMPILE": "no"})
+
+
+def all_archives() -> list[Path]:
+    """All three images.
+
+    Raises
+    ------
+    ClusterError
+        One cannot be built: with the last lines of what was said.
+    """
+    return [operator_archive(), gateway_archive(), engine_archive()]
 
 
 def _build(name: str, role: str, arguments: dict[str, str]) -> Path:

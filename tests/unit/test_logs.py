@@ -130,3 +130,17 @@ def test_announcements_have_the_logs_format(capsys: pytest.CaptureFixture[str]) 
 
     logs.announcer(ObservabilityConfig(log_format="json"), "api")("ready: m")
     assert json.loads(capsys.readouterr().out)["message"] == "ready: m"
+
+
+def test_of_a_group_each_exceptions_places_are_logged(written: Written) -> None:
+    logs.configure(ObservabilityConfig(log_format="json"), "api")
+    group = ExceptionGroup(
+        "several", [catch(ValueError(PROMPT)), catch(ModelError("no such file"))]
+    )
+    logging.getLogger("quire_engine.test").error("failed", exc_info=catch(group))
+
+    said = json.loads(written())["exception"]
+    assert "ValueError" in said
+    assert "no such file" in said
+    assert "in catch" in said
+    assert PROMPT not in said
