@@ -138,7 +138,6 @@ CASES = (
         first_guesses={"l4": 1.5, "a100-80": 11.0, "h100": 20.0},
         warm_up_seconds=30.0,
         span_seconds=60.0,
-        num_seeds=2,
     ),
     FleetCase(
         name="seats",
@@ -149,6 +148,5 @@ CASES = (
         first_guesses={"h100": 60.0, "a100-80": 38.0, "l4": 9.0},
         warm_up_seconds=10.0,
         span_seconds=20.0,
-        num_seeds=2,
     ),
 )

@@ -18,8 +18,13 @@ def gateway_name() -> str:
     return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def read_certificate(settings: GatewaySettings) -> Certificate | None:
+def read_certificate(settings: GatewaySettings, kept: Path | None = None) -> Certificate | None:
     """Read the certificate of the clients' port; None for a port without TLS.
+
+    Parameters
+    ----------
+    kept
+        See `Certificate`.
 
     Raises
     ------
@@ -28,7 +33,7 @@ def read_certificate(settings: GatewaySettings) -> Certificate | None:
     """
     if not settings.tls_certificate_file:
         return None
-    return Certificate(Path(settings.tls_certificate_file), Path(settings.tls_key_file))
+    return Certificate(Path(settings.tls_certificate_file), Path(settings.tls_key_file), kept)
 
 
 def read_secret(path: str) -> bytes | None:

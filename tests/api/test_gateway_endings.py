@@ -129,7 +129,7 @@ def test_a_second_signal_tells_all_that_wait(fakes: FakeEngines, tmp_path: Path)
         gateway.stop(signal.SIGTERM)
         wait_until(lambda: gateway.manage("/readyz").status_code == 503)
         gateway.stop(signal.SIGTERM)
-        assert "engine_lost" in "".join(rest)
+        assert "shutting_down" in "".join(rest)
         assert "shutting_down" in "".join(cold)
         for one in (begun.result(60), waiting.result(60)):
             assert (one.status_code, one.json()["error"]["code"]) == (503, "shutting_down")

@@ -1,7 +1,9 @@
 """TLS of the clients' port: who gets in, and certificates that change while it runs."""
 
 import http.client
+import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -90,6 +92,31 @@ def test_a_certificate_that_changes_is_used_and_connections_stay(
         with httpx.Client(verify=context, timeout=60) as client:
             answer = client.post(gateway.url + COMPLETIONS, json=body)
         assert answer.text.endswith("data: [DONE]\n\n")
+
+
+def test_a_worker_that_starts_while_the_files_are_bad_has_the_last_good_certificate(
+    authority: Authority, tmp_path: Path
+) -> None:
+    hosts = ("gateway.example", "127.0.0.1")
+    first, second, third = (authority.issue(n, n, hosts=hosts) for n in ("one", "two", "three"))
+    log = tmp_path / "log"
+    context = ssl.create_default_context(cafile=str(authority.own.certificate))
+    flags = (*put(first, tmp_path), "--workers", "2")
+    with RunningGateway(tmp_path / "r.json", [service([])], *flags, stderr=log) as gateway:
+
+        def subjects() -> set[str]:
+            return {subject(gateway, context) for _ in range(16)}  # of both workers
+
+        put(second, tmp_path)
+        wait_until(lambda: subjects() == {"two"})
+        put(KeyPair(first.certificate, second.key), tmp_path)
+        wait_until(lambda: "new workers get the TLS certificate of before" in log.read_text())
+        for worker in gateway.children("worker"):
+            os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: log.read_text().count("the TLS certificate is the last good one") == 2)
+        assert subjects() == {"two"}
+        put(third, tmp_path)
+        wait_until(lambda: subjects() == {"three"})
 
 
 def test_what_is_older_or_no_tls_gets_no_answer(authority: Authority, tmp_path: Path) -> None:

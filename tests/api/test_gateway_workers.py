@@ -194,6 +194,50 @@ async def test_a_worker_that_hangs_is_replaced(http: httpx.AsyncClient, tmp_path
             assert not is_alive(stopped)
 
 
+async def test_a_worker_that_is_told_to_end_drains_and_costs_nothing(
+    http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    flags = (*TWO_WORKERS, "--drain-grace-seconds", "1")
+    with (
+        two_engines() as engines,
+        RunningGateway(tmp_path / "r", [service(engines)], *flags) as one,
+    ):
+        await until(one, lambda: one.num_eligible() == 2)
+        load = GatewayLoad([one.url], http)
+        async with load.going_on():
+            for _ in range(2):
+                before = one.children("worker")
+                os.kill(before[0], signal.SIGTERM)
+                await until(one, lambda: not is_alive(before[0]))  # noqa: B023 - called at once
+                await load.until_more()
+                assert len(one.children("worker")) == 2
+        assert load.failures == []
+        assert load.counts["lost"] == 0
+
+
+async def test_connections_of_a_worker_that_cannot_start_go_to_the_others(
+    http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    secret, log = tmp_path / "secret", tmp_path / "log"
+    secret.write_text("s" * 64)
+    flags = (*TWO_WORKERS, "--root-secret-file", str(secret))
+    with FakeEngines() as fakes:
+        engine = fakes.add(answer_ok)
+        with RunningGateway(tmp_path / "r", [service([engine])], *flags, stderr=log) as one:
+            await until(one, lambda: one.num_eligible() == 1)
+            secret.unlink()
+            os.kill(one.children("worker")[0], signal.SIGKILL)
+            await wait_until_async(lambda: "cannot read" in log.read_text())
+            await wait_until_async(lambda: log.read_text().count("ended with status 2") > 1)
+            answers = await asyncio.gather(*(ask(http, one) for _ in range(NUM_REQUESTS)))
+            assert answers == [OK] * NUM_REQUESTS
+            secret.write_text("s" * 64)
+            await wait_until_async(lambda: len(one.children("worker")) == 2)
+            await until(one, lambda: one.manage("/readyz").status_code == 200)
+            answers = await asyncio.gather(*(ask(http, one) for _ in range(NUM_REQUESTS)))
+            assert answers == [OK] * NUM_REQUESTS
+
+
 def test_metrics_are_those_of_all_workers(tmp_path: Path) -> None:
     with FakeEngines() as fakes:
         engine = fakes.add(answer_ok)

@@ -23,6 +23,9 @@ _NOT_FOR_CLIENTS = frozenset({401, 403, 407})
 """The engine does not take the gateway for one: nothing that a client could do about."""
 _MAX_REFUSAL_BYTES = 64 << 10
 _LOST = ApiError(500, "The engine failed before this answer was complete.", reason="engine_lost")
+_SHUT_DOWN = ApiError(
+    503, "The gateway was shut down before this answer was complete.", reason="shutting_down"
+)
 
 
 @dataclass(slots=True)
@@ -154,7 +157,8 @@ class Relay:
             self._settle(Outcome("failed", 0, reason, is_nobodys_fault=was_reused))
             return
         if self._border is not None and self._length is None:
-            self._client.write(error_events(self._path, _LOST))
+            error = _SHUT_DOWN if reason == "shutdown" else _LOST
+            self._client.write(error_events(self._path, error))
             self._client.finish()
         else:
             self._client.cut()

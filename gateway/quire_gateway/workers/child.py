@@ -25,7 +25,9 @@ from quire_gateway.settings import GatewaySettings
 Role = Literal["decider", "worker"]
 
 BEAT_SECONDS = 0.25
-BEAT, READY = b".", b"r"
+BEAT, READY, LEAVING = b".", b"r", b"l"
+REPLACED = b"d"
+"""To a worker that leaves: another one takes its connections."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """That socket, listening; the decider's."""
     routing_board: int
     loads_board: int
+    certificate: int = -1
+    """A file with the last certificate that was good, and its key; a worker's."""
     sockets: tuple[int, ...]
     """Of clients, for a worker; of the management port, for the decider."""
 
@@ -59,12 +63,20 @@ class Tether:
     ----------
     on_cut
         Called when the supervisor is gone.
+    on_replaced
+        Called when another process does this one's work.
     """
 
-    def __init__(self, descriptor: int, on_cut: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        on_cut: Callable[[], None],
+        on_replaced: Callable[[], None] = lambda: None,
+    ) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(False)
         self._on_cut = on_cut
+        self._on_replaced = on_replaced
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket, self._read)
         self._beat()
@@ -72,6 +84,10 @@ class Tether:
     def tell_ready(self) -> None:
         """Its work can be done now."""
         self._send(READY)
+
+    def tell_leaving(self) -> None:
+        """It was told to end."""
+        self._send(LEAVING)
 
     def _beat(self) -> None:
         self._send(BEAT)
@@ -83,9 +99,12 @@ class Tether:
 
     def _read(self) -> None:
         with suppress(BlockingIOError):
-            if not self._receive():
+            words = self._receive()
+            if not words:
                 self._loop.remove_reader(self._socket)
                 self._on_cut()
+            if REPLACED in words:
+                self._on_replaced()
 
     def _receive(self) -> bytes:
         try:

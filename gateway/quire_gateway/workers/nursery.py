@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import msgspec
 
-from quire_gateway.workers.child import READY, Plan
+from quire_gateway.workers.child import LEAVING, READY, REPLACED, Plan
 
 _CHECKS = 10
 """How often it is looked whether it is silent, in the time that it may be."""
@@ -36,7 +36,10 @@ class Child:
         self._silence_seconds = silence_seconds
         own, its = socket.socketpair()
         plan = msgspec.structs.replace(plan, tether=its.fileno())
-        files = (*plan.sockets, plan.routing_board, plan.loads_board, its.fileno(), plan.court)
+        files = (
+            *(*plan.sockets, plan.routing_board, plan.loads_board),
+            *(its.fileno(), plan.court, plan.certificate),
+        )
         self._process = subprocess.Popen(  # noqa: S603 - this program itself
             (
                 sys.executable,
@@ -52,6 +55,9 @@ class Child:
         self._socket = own
         self._num_beats = 0
         self._is_ready, self._has_ended = asyncio.Event(), asyncio.Event()
+        self._leaves_or_ended = asyncio.Event()
+        self.is_leaving = False
+        """Whether it was told to end, by whomever."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(own, self._read)
         self._watch = self._loop.create_task(self._look())
@@ -61,6 +67,20 @@ class Child:
         """For the log."""
         number = f" {self.plan.number}" if self.plan.role == "worker" else ""
         return f"{self.plan.role}{number} (process {self._process.pid})"
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether its work could ever be done."""
+        return self._is_ready.is_set()
+
+    async def until_leaving(self) -> None:
+        """Wait until it leaves, or has ended."""
+        await self._leaves_or_ended.wait()
+
+    def tell_replaced(self) -> None:
+        """Another one does its work: it takes no more connections."""
+        with suppress(OSError):  # it has just ended
+            self._socket.send(REPLACED)
 
     async def until_ready(self) -> bool:
         """Wait until it is ready; the answer is whether it is."""
@@ -95,11 +115,15 @@ class Child:
             words = b""
         if READY in words:
             self._is_ready.set()
+        if LEAVING in words:
+            self.is_leaving = True
+            self._leaves_or_ended.set()
         self._num_beats += len(words)
         if not words:  # only its end closes the other end
             self._loop.remove_reader(self._socket)
             self._socket.close()
             self._has_ended.set()
+            self._leaves_or_ended.set()
 
     async def _look(self) -> None:
         """Kill it when it hangs.

@@ -1,8 +1,12 @@
 """The process that the others are children of: it starts them, and again when they end or hang.
 
 It holds what outlives them: the sockets of clients and of the management port, one of each worker,
-so that connections wait there for the next one; the socket that workers reach the decider at; and
-the memory in which that publishes. It has no connection itself.
+so that connections wait there for the next one; the socket that workers reach the decider at; the
+memory in which that publishes; and the last certificate that was good. It has no connection itself.
+
+    a worker ends                connections to it wait for the next one
+    the next one does not start  its sockets are closed, so that the others get its connections
+    a worker is told to end      another one is started, which takes its connections; it drains
 """
 
 import asyncio
@@ -10,12 +14,14 @@ import logging
 import signal
 import socket
 from contextlib import suppress
+from pathlib import Path
 
 from quire_gateway.errors import SettingsError
 from quire_gateway.http.port import open_sockets, url_of
 from quire_gateway.settings import GatewaySettings
 from quire_gateway.workers.board import make_board
 from quire_gateway.workers.child import Plan, Role
+from quire_gateway.workers.kept_certificate import KeptCertificate, keep_on
 from quire_gateway.workers.nursery import Child
 
 _FIRST_PAUSE_SECONDS = 0.1
@@ -57,9 +63,17 @@ class _Supervisor:
         self._court.bind("")  # a name that the system makes up, in no file
         self._court.listen(_BACKLOG)
         self._boards = make_board("quire-routing"), make_board("quire-loads")
+        self._certificate = self._read_certificate()
         self._children: set[Child] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._told = asyncio.Event()
         self._status = 0
+
+    def _read_certificate(self) -> KeptCertificate | None:
+        settings = self._settings
+        if not settings.tls_certificate_file:
+            return None
+        return KeptCertificate(Path(settings.tls_certificate_file), Path(settings.tls_key_file))
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -83,22 +97,27 @@ class _Supervisor:
                 f" management on {url_of(self._management)}",
                 flush=True,
             )
+        renewing = loop.create_task(keep_on(self._certificate)) if self._certificate else None
         await self._told.wait()
+        if renewing is not None:
+            renewing.cancel()
         settings = self._settings
         seconds = settings.drain_grace_seconds + settings.drain_seconds + _LAST_SECONDS
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await asyncio.gather(*lives)
+                await asyncio.gather(*lives, *self._leaving)
         for child in self._children:
             child.kill()
-        await asyncio.gather(*lives, return_exceptions=True)
+        await asyncio.gather(*lives, *self._leaving, return_exceptions=True)
         return self._status
 
     def _note(self, number: signal.Signals) -> None:
-        """Tell all; none is started any more."""
+        """Tell all but those that leave already; the second time these, too. None is started."""
+        is_first = not self._told.is_set()
         self._told.set()
         for child in self._children:
-            child.send(number)
+            if not (is_first and child.is_leaving):
+                child.send(number)
 
     def _start(self, role: Role, number: int, *, is_again: bool) -> Child:
         is_decider = role == "decider"
@@ -115,6 +134,9 @@ class _Supervisor:
                 court=self._court.fileno() if is_decider else -1,
                 routing_board=routing_board,
                 loads_board=loads_board,
+                certificate=-1
+                if is_decider or not self._certificate
+                else self._certificate.descriptor,
                 sockets=tuple(one.fileno() for one in sockets),
             ),
             silence_seconds=self._settings.silence_seconds,
@@ -123,16 +145,22 @@ class _Supervisor:
         return child
 
     async def _keep_alive(self, child: Child) -> None:
-        """Start it again whenever it ends, until all are told to end."""
+        """Start it again whenever it ends or leaves, until all are told to end."""
         loop, pause = asyncio.get_running_loop(), _FIRST_PAUSE_SECONDS
         while True:
             started_at = loop.time()
+            await child.until_leaving()
+            if child.is_leaving and not self._told.is_set():
+                child = self._replace(child)
+                continue
             status = await child.wait()
             self._children.discard(child)
             if self._told.is_set():
                 self._status = self._status or max(status, 0)
                 return
             _log.error("%s ended with status %d: it is started again", child.name, status)
+            if not child.was_ready:
+                self._turn_away(child.plan)
             if loop.time() - started_at > _LONG_LIFE_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
             with suppress(TimeoutError):
@@ -142,6 +170,38 @@ class _Supervisor:
             if self._told.is_set():
                 return
             child = self._start(child.plan.role, child.plan.number, is_again=True)
+
+    def _replace(self, child: Child) -> Child:
+        """Start another one in place of one that was told to end, and let that drain."""
+        _log.warning("%s was told to end: another one takes its place", child.name)
+        successor = self._start(child.plan.role, child.plan.number, is_again=True)
+        task = asyncio.get_running_loop().create_task(self._see_out(child, successor))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        return successor
+
+    async def _see_out(self, child: Child, successor: Child) -> None:
+        if await successor.until_ready():
+            child.tell_replaced()
+        await child.wait()
+        self._children.discard(child)
+
+    def _turn_away(self, plan: Plan) -> None:
+        """Leave a worker's connections to the others while it cannot start.
+
+        Its sockets are taken anew, and listen when it does: until then the system gives them none.
+        """
+        if plan.role != "worker":
+            return
+        host, port = self._settings.host, self._clients[0][0].getsockname()[1]
+        try:
+            fresh = open_sockets(host, port, is_shared=True)
+        except SettingsError as error:
+            _log.error("%s", error)
+            return
+        for one in self._clients[plan.number]:
+            one.close()
+        self._clients[plan.number] = fresh
 
 
 def _listen(one: socket.socket) -> None:

@@ -26,6 +26,7 @@ from quire_gateway.workers import frames
 from quire_gateway.workers.board import Board
 from quire_gateway.workers.channel import Channel
 from quire_gateway.workers.child import Plan, Tether
+from quire_gateway.workers.kept_certificate import path_of
 from quire_gateway.workers.remote import RemoteCourt
 from quire_gateway.workers.services import WorkerDirectory
 from quire_gateway.workers.snapshot import loads_decoder, routing_decoder
@@ -55,7 +56,8 @@ class _Worker:
     def __init__(self, plan: Plan) -> None:
         settings = self._settings = plan.settings
         self._plan = plan
-        self._certificate = read_certificate(settings)
+        kept = path_of(plan.certificate) if plan.certificate >= 0 else None
+        self._certificate = read_certificate(settings, kept)
         self._tracing = open_tracing(settings.otlp_endpoint)
         self._metrics = GatewayMetrics()
         self._ending = Ending()
@@ -86,6 +88,7 @@ class _Worker:
             tracing=self._tracing,
         )
         self._gateway.has_routing = False
+        self._port: Port | None = None
         self._bounds = SharedBounds(
             max_connections=ceil(settings.max_connections / settings.workers),
             max_body_bytes=settings.max_body_bytes,
@@ -100,7 +103,7 @@ class _Worker:
         settings, ending = self._settings, self._ending
         loop = asyncio.get_running_loop()
         ending.watch_signals()
-        tether = Tether(self._plan.tether, ending.hurry)
+        tether = Tether(self._plan.tether, ending.hurry, self._replaced)
         self._read_boards()
         channel = await self._connect()
         tasks: list[asyncio.Task[None]] = [
@@ -112,10 +115,12 @@ class _Worker:
             ending.watch(task)
         sockets = self._plan.open_sockets()
         port = await Port.open(self._gateway.answer, self._bounds, sockets, self._certificate)
+        self._port = port
         freeze_startup_heap()
         tether.tell_ready()
         try:
             await ending.first.wait()
+            tether.tell_leaving()
             await ending.give_grace(self._bounds, settings.drain_grace_seconds)
             self._gateway.is_refusing = True
             await ending.finish_answers(
@@ -129,6 +134,11 @@ class _Worker:
             await asyncio.gather(*tasks, return_exceptions=True)
             close_tracing(self._tracing)
         return 1 if ending.has_failed else 0
+
+    def _replaced(self) -> None:
+        """Another worker takes new connections from the same sockets."""
+        if self._port is not None:
+            self._port.close()
 
     def _end_answers(self) -> None:
         self._court.close(shutting_down)
