@@ -31,6 +31,7 @@ def parts_text() -> str:
     rules: dict[str, Any] = {
         "quire.rules.operator": operator_rbac.rules(),
         "quire.rules.nodes": operator_rbac.node_rules(),
+        "quire.rules.routes": operator_rbac.route_rules(),
         "quire.rules.own": own,
         "quire.rules.gateway": gateway_rbac.rules(),
         **{f"quire.rules.{role}": found for role, found in operator_rbac.user_rules().items()},

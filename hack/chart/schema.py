@@ -90,6 +90,7 @@ _BY_NAME: dict[str, Schema] = {
     ),
     "networkPolicy.monitoringNamespace": _NOT_EMPTY,
     "operator.image.repository": _NOT_EMPTY,
+    "operator.scaleSeconds": {"type": "number", "minimum": 0},
     "podMonitors.interval": {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"},
     "podSecurityContext": _OBJECT,
     "rootSecretName": {"type": "string", "pattern": f"^{_NAME}$"},

@@ -53,6 +53,17 @@ def node_rules() -> list[Body]:
     return [{"apiGroups": [""], "resources": ["nodes"], "verbs": _WATCH}]
 
 
+def route_rules() -> list[Body]:
+    """Rights over HTTPRoutes, for an operator that makes them in place of Ingresses."""
+    return [
+        {
+            "apiGroups": ["gateway.networking.k8s.io"],
+            "resources": ["httproutes"],
+            "verbs": _MAKE,
+        }
+    ]
+
+
 def user_rules() -> dict[str, list[Body]]:
     """Rights over services for people, by the name of a role: to see them, and to change them."""
     change = ["create", "update", "patch", "delete", "deletecollection"]

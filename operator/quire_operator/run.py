@@ -16,7 +16,7 @@ import kopf
 from quire_engine.startup_heap import freeze_startup_heap
 from quire_operator import root_secret, web
 from quire_operator.cluster.api import ClusterApi
-from quire_operator.cluster.kinds import SERVICES
+from quire_operator.cluster.kinds import SERVICES, Kind
 from quire_operator.cluster.leader import Leader
 from quire_operator.cluster.store import Store
 from quire_operator.cluster.watching import Watching
@@ -65,6 +65,7 @@ class _Operator:
             namespaces=settings.watched_namespaces,
             may_see_nodes=may_see_nodes,
             gateway=planner.gateway,
+            with_routes=planner.route_parent is not None,
         )
         self._engines = Engines(
             root_secret=lambda: self._root,
@@ -191,12 +192,10 @@ class _Operator:
         """Wait for the CRD: it may come after the operator, or have been taken away."""
         for pause in _pauses():
             try:
-                if await self._watching.is_installed(self._api):
+                missing = await self._watching.missing(self._api)
+                if missing is None:
                     break
-                _log.warning(
-                    "waiting: the cluster has no InferenceServices;"
-                    " `kubectl apply -f manifests/crds` brings them"
-                )
+                _log.warning("waiting: the cluster has no %ss; %s", missing.kind, _remedy(missing))
             except RetryableError as error:
                 _log.warning("waiting for the API server: %s", error)
             await asyncio.sleep(pause)
@@ -298,6 +297,12 @@ class _Operator:
         while True:
             self._metrics.queue_length.set(len(self._queue))
             await asyncio.sleep(_COUNT_SECONDS)
+
+
+def _remedy(missing: Kind) -> str:
+    if missing is SERVICES:
+        return "`kubectl apply -f manifests/crds` brings them"
+    return "install the kinds of the Gateway API, or leave --http-route-gateway out"
 
 
 def _pauses() -> Iterator[float]:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from quire_engine.config.fields import documentation
 from quire_operator.errors import SettingsError
-from quire_operator.planner.settings import GatewayPlace, PlannerSettings
+from quire_operator.planner.settings import GatewayPlace, PlannerSettings, RouteParent
 
 _PREFIX = "QUIRE_OPERATOR_"
 _CHOICES = {
@@ -47,9 +47,12 @@ class OperatorSettings:
     gateway_urls: str = ""
     """URLs of gateways' management ports, with commas between, where they are not pods of
     gateway_namespace; default: its pods, at port 8090."""
-    scale_seconds: float = 0.0
-    """How often traffic is looked at and replicas are decided, where there is a gateway; 5 is a
-    good choice. 0 leaves them fixed."""
+    http_route_gateway: str = ""
+    """Gateway of the Gateway API that leads to services with `ingress`, as NAMESPACE/NAME or
+    NAMESPACE/NAME/LISTENER; then HTTPRoutes are made. Default: Ingresses are."""
+    scale_seconds: float = 5.0
+    """How often traffic is looked at and replicas are decided, where there is a gateway. 0 leaves
+    them as `spec.replicas` says."""
     monitoring_namespace: str = "monitoring"
     """Namespace of Prometheus, which may read the engines' metrics."""
     cluster_domain: str = "cluster.local"
@@ -94,10 +97,15 @@ class OperatorSettings:
                 f"--namespaces lacks {self.gateway_namespace}, which --gateway-namespace names: add"
                 " it, or the gateway's pods are not seen, and services lead nowhere"
             )
-        if self.token_epoch < 0:
-            self._refuse("token_epoch", "0 or more")
-        if not 0 <= self.scale_seconds < math.inf:
-            self._refuse("scale_seconds", "0 or more")
+        for name in ("token_epoch", "scale_seconds"):
+            if not 0 <= getattr(self, name) < math.inf:
+                self._refuse(name, "0 or more")
+        self._check_route_gateway()
+
+    def _check_route_gateway(self) -> None:
+        parts = self.http_route_gateway.split("/")
+        if self.http_route_gateway and (not all(parts) or len(parts) not in (2, 3)):
+            self._refuse("http_route_gateway", "NAMESPACE/NAME or NAMESPACE/NAME/LISTENER")
 
     def _refuse(self, name: str, wanted: str) -> NoReturn:
         flag = name.replace("_", "-")
@@ -113,6 +121,14 @@ class OperatorSettings:
         """Where gateways tell of their fleet; none stands for the gateway's pods."""
         return tuple(one.strip().rstrip("/") for one in self.gateway_urls.split(",") if one.strip())
 
+    @property
+    def route_parent(self) -> RouteParent | None:
+        """The Gateway of `http_route_gateway`; None: there is none."""
+        if not self.http_route_gateway:
+            return None
+        namespace, name, *listener = self.http_route_gateway.split("/")
+        return RouteParent(namespace=namespace, name=name, listener="".join(listener))
+
     def for_planner(self) -> PlannerSettings:
         """What planning needs of them."""
         gateway = None
@@ -127,6 +143,7 @@ class OperatorSettings:
             image_pull_policy=self.image_pull_policy,
             operator_namespace=self.operator_namespace,
             gateway=gateway,
+            route_parent=self.route_parent,
             cluster_domain=self.cluster_domain,
             monitoring_namespace=self.monitoring_namespace,
             token_epoch=self.token_epoch,

@@ -115,6 +115,20 @@ planner/network_paths.py: change it there. */}}
   - watch
 {{- end -}}
 
+{{- define "quire.rules.routes" -}}
+- apiGroups:
+  - gateway.networking.k8s.io
+  resources:
+  - httproutes
+  verbs:
+  - get
+  - list
+  - watch
+  - create
+  - patch
+  - delete
+{{- end -}}
+
 {{- define "quire.rules.own" -}}
 - apiGroups:
   - coordination.k8s.io

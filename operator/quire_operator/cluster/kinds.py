@@ -30,12 +30,16 @@ LEASES = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
 CONFIG_MAPS = Kind("v1", "ConfigMap", "configmaps")
 
+HTTP_ROUTES = Kind("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
+"""Watched only where they are wanted: not every cluster has the kind."""
+
 MADE = (
     DEPLOYMENTS,
     CONFIG_MAPS,
     Kind("v1", "Service", "services"),
     Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices"),
     Kind("networking.k8s.io/v1", "Ingress", "ingresses"),
+    HTTP_ROUTES,
     Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
 )

@@ -14,7 +14,7 @@ import kopf
 
 from quire_operator.cluster.api import ClusterApi
 from quire_operator.cluster.kept_nowhere import NoDiffs, NoProgress
-from quire_operator.cluster.kinds import MADE, NODES, PODS, SERVICES, Kind
+from quire_operator.cluster.kinds import HTTP_ROUTES, MADE, NODES, PODS, SERVICES, Kind
 from quire_operator.cluster.store import Key, Store, key_of, service_of
 from quire_operator.errors import ApiError
 from quire_operator.planner.names import MANAGED_BY_LABEL, MANAGER, ROLE_LABEL
@@ -39,12 +39,15 @@ class Watching:
         namespaces: tuple[str, ...],
         may_see_nodes: bool,
         gateway: GatewayPlace | None,
+        with_routes: bool,
     ) -> None:
         self._store = store
         self._enqueue = enqueue
         self._namespaces = namespaces
         self._gateway = gateway
-        self._kinds = [SERVICES, PODS, *MADE] + ([NODES] if may_see_nodes else [])
+        made = [kind for kind in MADE if with_routes or kind is not HTTP_ROUTES]
+        self._kinds = [SERVICES, PODS, *made] + ([NODES] if may_see_nodes else [])
+        self._foreign = [SERVICES] + ([HTTP_ROUTES] if with_routes else [])
         self._relists: set[str] = set()
         self.relist_needed = asyncio.Event()
         self._is_listed = False
@@ -90,21 +93,24 @@ class Watching:
         self._relists.clear()
         self._is_listed = True
 
-    async def is_installed(self, api: ClusterApi) -> bool:
-        """Whether the cluster has the kind of services: kopf never sees one that comes later.
+    async def missing(self, api: ClusterApi) -> Kind | None:
+        """A kind that the cluster lacks, of those that clusters come without; None: all are there.
+
+        kopf never sees one that comes later.
 
         Raises
         ------
         ApiError
             The API server did not answer.
         """
-        try:
-            await self._find(api, SERVICES)
-        except ApiError as error:
-            if error.status == 404:
-                return False
-            raise
-        return True
+        for kind in self._foreign:
+            try:
+                await self._find(api, kind)
+            except ApiError as error:
+                if error.status == 404:
+                    return kind
+                raise
+        return None
 
     async def is_complete(self, api: ClusterApi) -> bool:
         """Whether the watches have brought every service that a list has.

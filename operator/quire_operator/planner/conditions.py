@@ -186,7 +186,7 @@ def _scaling_active(observed: Observed) -> Said:
     if not observed.is_scaling:
         words = (
             "nothing scales here: replicas are spec.replicas, and at least scaling.minReplicas;"
-            " an operator with a gateway scales if it is given --scale-seconds"
+            " an operator scales where it has a gateway, and --scale-seconds is not 0"
         )
         return False, "FixedReplicas", words
     if observed.scaled is None:

@@ -18,6 +18,7 @@ from quire_engine.protocol.messages import Thresholds
 from quire_operator.planner import names
 from quire_operator.planner.api_keys import RoutedKey
 from quire_operator.planner.engine_flags import live_config, thresholds
+from quire_operator.planner.last_engine import LastEngine, note
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.pinning import pinned_commit
 from quire_operator.planner.placement import price_of
@@ -70,6 +71,8 @@ class RoutingDocument(Struct, frozen=True, kw_only=True):
     token_epoch: int
     is_suspended: bool
     accelerators: tuple[RoutedAccelerator, ...]
+    last_engine: LastEngine | None = None
+    """What an engine said last, for the time without one."""
 
 
 def live_config_map(observed: Observed) -> Body:
@@ -86,7 +89,11 @@ def routing_map(observed: Observed, settings: PlannerSettings) -> Body:
     """The routing document, in an object that gateways watch by its label."""
     # as the keys' sizes were counted: json.dumps would write one letter of a salt as 12
     text = encode(routing_document(observed, settings), order="sorted").decode()
-    return _config_map(observed, names.routing_name(observed.service.name), ROUTING_KEY, text)
+    body = _config_map(observed, names.routing_name(observed.service.name), ROUTING_KEY, text)
+    if observed.last_engine is not None:
+        source = observed.service.spec.model.source
+        body["metadata"]["annotations"] = note(source, observed.last_engine)
+    return body
 
 
 def routing_document(observed: Observed, settings: PlannerSettings) -> RoutingDocument:
@@ -125,6 +132,7 @@ def routing_document(observed: Observed, settings: PlannerSettings) -> RoutingDo
             )
             for one in spec.accelerators
         ),
+        last_engine=observed.last_engine,
     )
 
 

@@ -14,11 +14,14 @@ from quire_operator.planner import names
 from quire_operator.planner.network_paths import ENGINE, engine_paths, policy_spec
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.outside import outside_ports
-from quire_operator.planner.settings import PlannerSettings
+from quire_operator.planner.settings import PlannerSettings, RouteParent
+from quire_operator.resource.reading import InferenceService
+from quire_operator.resource.spec import Ingress
 
 Body = dict[str, Any]
 
 SERVICE_PORT = 80
+HTTP_ROUTE_VERSION = "gateway.networking.k8s.io/v1"
 
 STREAMING_ANNOTATIONS = {
     "nginx.ingress.kubernetes.io/proxy-buffering": "off",
@@ -52,11 +55,41 @@ def services(observed: Observed, settings: PlannerSettings) -> list[Body]:
     return [engines, way_in, *_endpoint_slices(observed, settings.gateway.port)]
 
 
-def ingress(observed: Observed) -> Body | None:
-    """The way in from outside the cluster, if there is to be one."""
-    service, wanted = observed.service, observed.service.spec.ingress
+def from_outside(observed: Observed, settings: PlannerSettings) -> Body | None:
+    """The way in from outside the cluster, if there is to be one: an Ingress or an HTTPRoute."""
+    wanted = observed.service.spec.ingress
     if wanted is None:
         return None
+    if settings.route_parent is not None:
+        return _http_route(observed.service, wanted, settings.route_parent)
+    return _ingress(observed.service, wanted)
+
+
+def _http_route(service: InferenceService, wanted: Ingress, parent: RouteParent) -> Body:
+    """Certificates and addresses are the Gateway's; of time limits there are none."""
+    attached = {"namespace": parent.namespace, "name": parent.name}
+    if parent.listener:
+        attached["sectionName"] = parent.listener
+    rule = {
+        "backendRefs": [{"name": service.name, "port": SERVICE_PORT}],
+        "timeouts": {"request": "0s", "backendRequest": "0s"},
+    }
+    metadata: Body = {
+        "namespace": service.namespace,
+        "name": service.name,
+        "labels": names.labels(service.name, "entrance"),
+    }
+    if wanted.annotations:
+        metadata["annotations"] = dict(wanted.annotations)
+    return {
+        "apiVersion": HTTP_ROUTE_VERSION,
+        "kind": "HTTPRoute",
+        "metadata": metadata,
+        "spec": {"parentRefs": [attached], "hostnames": [wanted.host], "rules": [rule]},
+    }
+
+
+def _ingress(service: InferenceService, wanted: Ingress) -> Body:
     backend = {"service": {"name": service.name, "port": {"name": "http"}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}
     spec: Body = {"rules": [{"host": wanted.host, "http": {"paths": [path]}}]}

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from quire_engine.protocol.state import EngineState, Loading
 from quire_operator.planner.api_keys import ApiKeys
+from quire_operator.planner.last_engine import LastEngine
 from quire_operator.planner.names import (
     ACCELERATOR_LABEL,
     GPU_RESOURCE,
@@ -157,6 +158,8 @@ class Observed:
     """None where nodes may not be read (an operator of one namespace)."""
     engines: Mapping[str, Engine] = field(default_factory=dict)
     """Newest states by pod, only of those that are ready and were heard of lately."""
+    last_engine: LastEngine | None = None
+    """What gateways are told of engines while there is none."""
     unheard: Mapping[str, str] = field(default_factory=dict)
     """Why nothing is heard of an engine that was asked, by pod."""
     loading: Mapping[str, LoadingEngine] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from quire_operator.planner.events import Event, transitions
 from quire_operator.planner.findings import find
 from quire_operator.planner.memory import Misfit, find_misfits
 from quire_operator.planner.names import ACCELERATOR_LABEL, INPUTS_ANNOTATION
-from quire_operator.planner.network import ingress, network_policy, services
+from quire_operator.planner.network import from_outside, network_policy, services
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.placement import Placement, place
 from quire_operator.planner.settings import PlannerSettings
@@ -86,7 +86,7 @@ def _objects(
     optional = [
         *(leaving_deployment(observed, *one) for one in placement.leaving.items()),
         disruption_budget(observed, sum(placement.replicas.values())),
-        None if observed.name_owner else ingress(observed),
+        None if observed.name_owner else from_outside(observed, settings),
     ]
     return [
         live_config_map(observed),

@@ -24,6 +24,16 @@ class GatewayPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RouteParent:
+    """The Gateway that HTTPRoutes attach to."""
+
+    namespace: str
+    name: str
+    listener: str = ""
+    """One of its listeners; empty: all that fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlannerSettings:
     """What all services of one operator share."""
 
@@ -37,6 +47,8 @@ class PlannerSettings:
     """Where the operator runs."""
     gateway: GatewayPlace | None = None
     """Where the gateway runs; None: the services' addresses lead to the engines."""
+    route_parent: RouteParent | None = None
+    """What leads in from outside, by HTTPRoutes; None: Ingresses do."""
     is_local: bool = False
     """Whether there is no cluster: then a gateway is always there, and needs no place."""
     cluster_domain: str = "cluster.local"

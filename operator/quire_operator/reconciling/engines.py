@@ -17,6 +17,7 @@ from quire_engine.protocol.messages import Thresholds
 from quire_engine.protocol.state import SCHEMA_VERSION, EngineState
 from quire_operator.cluster.store import Key
 from quire_operator.planner.engine_flags import thresholds
+from quire_operator.planner.last_engine import LastEngine, last_engine_from
 from quire_operator.planner.names import ENGINE_PORT
 from quire_operator.planner.observed import Engine, Pod, engine_from
 from quire_operator.resource.reading import InferenceService
@@ -63,6 +64,8 @@ class Engines:
         """Why the last question to an engine had no answer, by pod."""
         self._told: dict[Key, tuple[dict[str, Engine], dict[str, str]]] = {}
         """By service, its engines as of the last time they were asked."""
+        self._last: dict[Key, LastEngine] = {}
+        """By service, what an engine that was ready said last."""
         self._session: aiohttp.ClientSession | None = None
         self._gate = asyncio.Semaphore(_MOST_AT_A_TIME)
 
@@ -82,13 +85,18 @@ class Engines:
         found = {pod.name: self._failed.get((service.namespace, pod.name)) for pod in pods}
         return {name: why for name, why in found.items() if why}
 
+    def last(self, service: InferenceService) -> LastEngine | None:
+        """What an engine of the service said last, as far as this process has heard any."""
+        return self._last.get(service.key)
+
     def keep_only(self, services: set[Key], pods: set[Key]) -> None:
         """Forget services and engines that are gone."""
         for known in (self._heard, self._failed):
             for key in known.keys() - pods:
                 del known[key]
-        for key in self._told.keys() - services:
-            del self._told[key]
+        for of_service in (self._told, self._last):
+            for key in of_service.keys() - services:
+                del of_service[key]
 
     async def ask(self, service: InferenceService, pods: tuple[Pod, ...]) -> bool:
         """Ask a service's engines for their state, and tell them its limits.
@@ -120,6 +128,8 @@ class Engines:
                 if state.schema_version != SCHEMA_VERSION:
                     raise _NonsenseError(f"its state has schema version {state.schema_version}")
                 self._heard[key] = _Heard(engine=engine_from(state), at=self._clock())
+                if state.is_ready and (last := last_engine_from(state)) is not None:
+                    self._last[service.key] = last
                 self._failed.pop(key, None)
                 if state.thresholds is not None and state.thresholds != limits:
                     text = msgspec.json.encode(limits)

@@ -3,9 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from quire_operator.cluster.kinds import DEPLOYMENTS, NODES, PODS, SERVICES
+from quire_operator.cluster.kinds import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, SERVICES
 from quire_operator.cluster.store import Key, Store, key_of
-from quire_operator.planner.names import ACCELERATOR_LABEL, ROLE_LABEL, deployment_name
+from quire_operator.planner.last_engine import LastEngine, noted
+from quire_operator.planner.names import (
+    ACCELERATOR_LABEL,
+    ROLE_LABEL,
+    deployment_name,
+    routing_name,
+)
 from quire_operator.planner.observed import (
     Engine,
     Observed,
@@ -42,12 +48,20 @@ def observe(
         pods=engine_pods(store, service.key),
         nodes=tuple(map(node_from, store.all(NODES.kind))) if may_see_nodes else None,
         engines=engines,
+        last_engine=_noted_engine(store, service),
         secrets=secrets,
         gateway_addresses=gateway_addresses(store, gateway),
         root_secret=root_secret,
         name_owner=owners.pop(service.served_name, None),
         alias_owners=owners,
     )
+
+
+def _noted_engine(store: Store, service: InferenceService) -> LastEngine | None:
+    """What the object with the routing document says of engines that are not there."""
+    key = (service.namespace, routing_name(service.name))
+    body = store.get(CONFIG_MAPS.kind, key)
+    return noted(body["metadata"], service.spec.model.source) if body else None
 
 
 def engine_pods(store: Store, service: Key) -> tuple[Pod, ...]:

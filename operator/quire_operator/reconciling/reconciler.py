@@ -13,6 +13,7 @@ from quire_operator.cluster.kinds import SERVICES
 from quire_operator.cluster.store import Key, Store
 from quire_operator.errors import ApiError, ForeignObjectError, RetryableError
 from quire_operator.logs import of
+from quire_operator.planner.last_engine import told_of
 from quire_operator.planner.observed import Observed, Refusal
 from quire_operator.planner.plan import plan
 from quire_operator.planner.settings import PlannerSettings
@@ -176,9 +177,12 @@ class Reconciler:
         heard = self._engines.heard(service, observed.pods)
         if self._scaling is not None:
             observed = self._scaling.add_to(observed)
+        engines = {name: one for name, one in heard.items() if name in ready}
+        last = self._engines.last(service)
         return replace(
             observed,
-            engines={name: one for name, one in heard.items() if name in ready},
+            engines=engines,
+            last_engine=told_of(observed.last_engine, last, has_engines=bool(engines)),
             unheard=self._engines.unheard(service, observed.pods),
             loading={
                 name: one.loading

@@ -12,7 +12,7 @@ from quire_operator.planner.api_keys import read_keys
 from quire_operator.planner.documents import routing_map
 from quire_operator.planner.observed import Observed, SecretsSeen
 from quire_operator.planner.plan import plan
-from quire_operator.planner.settings import PlannerSettings
+from quire_operator.planner.settings import PlannerSettings, RouteParent
 from tests.unit.control.builders import L4, NOW, SETTINGS, external, service
 
 WITH_GATEWAY = replace(SETTINGS, token_epoch=3)
@@ -68,6 +68,27 @@ def test_the_ingress_has_the_host_and_leaves_streams_alone() -> None:
     assert annotations["projectcontour.io/response-timeout"] == "infinity"
     assert annotations["projectcontour.io/retry-on"] == "connect-failure,reset"
     assert annotations["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
+
+
+def test_by_the_gateway_api_a_route_without_time_limits_is_there_and_no_ingress() -> None:
+    settings = replace(SETTINGS, route_parent=RouteParent(namespace="infra", name="public"))
+    wanted = {"host": "m.example.com", "annotations": {"a": "b"}}
+    made = objects(settings, ingress=wanted, access={"public": True})
+
+    assert ("Ingress", "chat") not in made
+    route = made["HTTPRoute", "chat"]
+    assert route["metadata"]["annotations"] == {"a": "b"}
+    assert route["spec"] == {
+        "parentRefs": [{"namespace": "infra", "name": "public"}],
+        "hostnames": ["m.example.com"],
+        "rules": [
+            {
+                "backendRefs": [{"name": "chat", "port": 80}],
+                "timeouts": {"request": "0s", "backendRequest": "0s"},
+            }
+        ],
+    }
+    assert ("HTTPRoute", "chat") not in objects(settings)
 
 
 def test_engines_take_this_epochs_token_and_the_one_before() -> None:

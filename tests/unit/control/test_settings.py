@@ -30,6 +30,9 @@ def test_flags_win_over_variables() -> None:
         ("--lease-seconds", "nan", "a number above 0"),
         ("--http-port", "65536", "a port, 1 to 65535"),
         ("--token-epoch", "-1", "0 or more"),
+        ("--scale-seconds", "-1", "0 or more"),
+        ("--http-route-gateway", "public", "NAMESPACE/NAME or NAMESPACE/NAME/LISTENER"),
+        ("--http-route-gateway", "a//b", "NAMESPACE/NAME or NAMESPACE/NAME/LISTENER"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_its_flags_name(
