@@ -103,7 +103,8 @@ def _complete_object(value: Mapping[str, Any], schema: Schema) -> dict[str, Any]
 def _broken_rules(now: object, before: object, schema: Schema, path: str) -> Iterator[str]:
     for rule in schema.get(RULES, []):
         if not _holds(rule["rule"], now, before):
-            yield f"{_join(path, rule.get('fieldPath', '').lstrip('.'))}: {rule['message']}"
+            field = _join(path, rule.get("fieldPath", "").lstrip("."))
+            yield f"{field}: {rule['message']}" if field else rule["message"]
     for name, below, one, old in _parts(now, before, schema):
         yield from _broken_rules(one, old, below, f"{path}{name}" if path else name.lstrip("."))
 

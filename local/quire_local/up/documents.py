@@ -5,6 +5,7 @@ UTF-8, numbers of 64 bits, and objects and lists that end.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -14,6 +15,9 @@ import yaml
 _MAX_NODES = 100_000
 """Fields and items of a document, aliases written out; an API server takes fewer bytes of them."""
 _MAX_DEPTH = 100
+_MAX_DOCUMENTS = 1000
+_TOO_LARGE = "it has an integer of more than 64 bits"
+_DIGITS = re.compile(r"[-+]?[0-9_:]+")
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
@@ -45,6 +49,21 @@ class _Loader(yaml.SafeLoader):
             lines[key] = line
         return node
 
+    def construct_yaml_int(self, node: Any) -> int:  # noqa: ANN401 - its stub errs
+        """Read an integer: one that is too long to be read is too large anyhow."""
+        try:
+            value: int = super().construct_yaml_int(node)
+        except (ValueError, IndexError):
+            is_number = bool(_DIGITS.fullmatch(node.value))
+            raise DocumentError(
+                f"line {node.start_mark.line + 1}: "
+                + (_TOO_LARGE if is_number else f"{node.value[:80]!a} is no integer")
+            ) from None
+        return value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
 
 def load_documents(text: bytes) -> list[object]:
     """Read all documents that are not empty.
@@ -55,13 +74,15 @@ def load_documents(text: bytes) -> list[object]:
         It is no YAML, or holds what JSON cannot.
     """
     try:
-        documents = list(yaml.load_all(text, _Loader))
+        documents = list(islice(yaml.load_all(text, _Loader), _MAX_DOCUMENTS + 1))
     except DocumentError:
         raise
     except RecursionError as error:
         raise DocumentError("it is nested too deeply") from error
     except Exception as error:  # of its own kinds, and what a value of a wrong form raises
         raise DocumentError(" ".join(str(error).split())) from error
+    if len(documents) > _MAX_DOCUMENTS:
+        raise DocumentError(f"it has more than {_MAX_DOCUMENTS} documents")
     found = [one for one in documents if one is not None]
     for document in found:
         _check(document)
@@ -107,7 +128,7 @@ def _check_scalar(value: object) -> None:
         return
     elif isinstance(value, int):
         if not -(2**63) <= value < 2**63:
-            raise DocumentError("it has an integer of more than 64 bits")
+            raise DocumentError(_TOO_LARGE)
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise DocumentError("it has a number that is not finite")

@@ -100,9 +100,10 @@ def _read_documents(documents: Sequence[object], name: str, old: Resources | Non
 
 def _read_service(body: Body, where: str, old: Resources | None) -> InferenceService:
     if (body.get("apiVersion"), body.get("kind")) != (API_VERSION, KIND):
+        said = [str(body[name]) for name in ("apiVersion", "kind") if body.get(name) is not None]
         raise FileError(
-            f"{where} is {body.get('apiVersion')} {body.get('kind')}: only {API_VERSION} {KIND}"
-            " and v1 Secret can be used without a cluster"
+            f"{where} is {' '.join(said)[:200] or 'of no apiVersion and kind'}: only {API_VERSION}"
+            f" {KIND} and v1 Secret can be used without a cluster"
         )
     key = _key_of(body, where)
     where = f"{where} ({KIND} {key[1]})"

@@ -100,6 +100,10 @@ async def test_a_state_is_heard_over_one_connection(engine: Engine, engines: Eng
     assert engines.heard(SERVICE, (POD,))[POD.name].num_held == 10
     assert engines.unheard(SERVICE, (POD,)) == {}
     assert len(engine.connections) == 1
+    assert (last := engines.last(SERVICE)) is not None
+    assert (last.num_blocks, last.tokens_per_block, last.slots) == (1000, 16, 8)
+    engines.keep_only(set(), set())
+    assert engines.last(SERVICE) is None
 
 
 @pytest.mark.parametrize(

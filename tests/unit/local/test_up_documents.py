@@ -96,7 +96,7 @@ def test_a_strange_value_anywhere_is_used_or_refused(place: str, value: str) -> 
     ("values", "words"),
     [
         ({"LENGTH": "2001-99-99"}, "got `str` - at `spec.model.maxModelLen`"),
-        ({"LENGTH": "9" * 5000}, "5000 digits"),
+        ({"LENGTH": "9" * 5000}, "line 5: it has an integer of more than 64 bits"),
         ({"ANNOTATION": "5"}, "metadata.annotations.since is no text: put it into quotes"),
         ({"ANNOTATION": "*metadata"}, "an alias (*name) may not be in its own anchor"),
         ({"ANNOTATION": '"\\ud800"'}, "half of a surrogate pair"),
@@ -160,3 +160,23 @@ def test_one_file_may_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--file may be given once" in capsys.readouterr().err
     for default in (None, "c.yaml"):
         assert parser(default_file=default).parse_args(["-f", "a.yaml"]).file == "a.yaml"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("a: " + "9" * 5000, "line 1: it has an integer of more than 64 bits"),
+        ("a: 0\nb: -" + "9_" * 5000, "line 2: it has an integer of more than 64 bits"),
+        ("a: !!int x", "line 1: 'x' is no integer"),
+        ("a: !!int ''", "line 1: '' is no integer"),
+        ("---\n" * 5000, "more than 1000 documents"),
+        ("a: 1", "document 1 is of no apiVersion and kind: only"),
+        (text(LENGTH="0").decode().replace("llama", "9-a"), "(InferenceService 9-a): "),
+        (text().decode().replace("llama", "9-a"), "(InferenceService 9-a): metadata.name must"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words_of_the_file(written: str, said: str) -> None:
+    with pytest.raises(FileError) as refused:
+        read_text(written.encode(), "f.yaml")
+    assert said in str(refused.value)
+    assert "sys." not in str(refused.value)
