@@ -23,6 +23,10 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("quire_local.serve", "serve a model through the OpenAI API"),
     "up": Command("quire_local.up.command", "run InferenceServices on this machine"),
+    "top": Command("quire_local.top.command", "watch a fleet: blocks, queues, pressure, rates"),
+    "doctor": Command(
+        "quire_local.doctor.command", "check this machine and the cluster; say what to fix"
+    ),
     "complete": Command("quire_local.complete", "answer one prompt and print the answer"),
     "profile": Command("quire_local.profile", "measure step times, for simulations of this engine"),
     "simulate": Command(

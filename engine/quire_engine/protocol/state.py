@@ -117,6 +117,8 @@ class EngineState(msgspec.Struct, kw_only=True, frozen=True):
     """The commit that the model's files are of, where it comes from a hub."""
     calibration: CalibrationReport | None = None
     """How `step_time` began: what was measured before the engine was ready."""
+    num_scheduled_tokens: int | None = None
+    """Tokens computed since the start, those of prompts too."""
     loading: Loading | None = None
     """As long as the model is not loaded, once something is known of it. Progress alone does not
     raise `sequence`."""

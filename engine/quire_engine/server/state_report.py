@@ -85,6 +85,7 @@ def describe_state(
         max_step_tokens=service.config.scheduler.max_num_batched_tokens,
         num_preemptions=totals["num_preemptions"],
         num_recomputed_tokens=totals["num_recomputed_tokens"],
+        num_scheduled_tokens=totals["num_scheduled_tokens"],
         num_core_restarts=client.num_core_deaths if client else 0,
         num_audits=stats.num_audits if stats else 0,
         loading=service.loading,

@@ -134,6 +134,10 @@ class Control:
             if state.state.thresholds not in (None, limits):
                 await self._tell_limits(engine, limits)
 
+    async def ask_gateway(self, path: str) -> httpx.Response | None:
+        """What the gateway's management port answers; None while it does not."""
+        return await self._gateway.tell_raw(path)
+
     async def stop(self) -> None:
         """End all engines; no request is there any more."""
         await asyncio.gather(*(engine.stop() for engine in self.engines))

@@ -119,6 +119,15 @@ class GatewayProcess:
         except (httpx.HTTPError, msgspec.MsgspecError):
             return None
 
+    async def tell_raw(self, path: str) -> httpx.Response | None:
+        """What its management port answers; None while it does not."""
+        if not self.is_ready:
+            return None
+        try:
+            return await self._tools.http.get(f"{self._management}{path}")
+        except httpx.HTTPError:
+            return None
+
     async def drain(self) -> None:
         """Take no more requests, and wait until all answers have ended."""
         self._asked_to_end.set()

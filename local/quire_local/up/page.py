@@ -112,7 +112,13 @@ class _Page:
 
     def routes(self) -> Starlette:
         """What can be asked for."""
-        answers = {"/": self._show, "/snapshot": self._tell, "/events": self._stream}
+        answers = {
+            "/": self._show,
+            "/snapshot": self._tell,
+            "/events": self._stream,
+            "/fleet": self._pass_on,
+            "/metrics": self._pass_on,
+        }
         return Starlette(routes=[Route(path, answer) for path, answer in answers.items()])
 
     async def _show(self, _: Request) -> Response:
@@ -121,6 +127,15 @@ class _Page:
     async def _tell(self, _: Request) -> Response:
         content = msgspec.json.encode(self._snapshot())
         return Response(content, media_type="application/json", headers=_NOT_STORED)
+
+    async def _pass_on(self, request: Request) -> Response:
+        """The gateway's own account, as its management port has it: for `quire top`."""
+        answer = await self._control.ask_gateway(request.url.path)
+        if answer is None:
+            words = {"error": {"message": "The gateway does not answer: it starts, or ends."}}
+            return JSONResponse(words, 503)
+        kind = answer.headers["content-type"]
+        return Response(answer.content, answer.status_code, _NOT_STORED, kind)
 
     async def _stream(self, _: Request) -> Response:
         events = self._events()

@@ -1,0 +1,124 @@
+"""HTTP to a port of a pod, through the API server.
+
+By port-forward, as kubectl does: the kubelet connects inside the pod, so no NetworkPolicy is in the
+way. Where that cannot be had (no right to it, no kubelet), by the API server's own proxy.
+"""
+
+import http.client
+from typing import Any, NamedTuple
+
+from quire_local.cluster.api import ClusterApi, ClusterError, UnreachableError, pod_path
+
+_SECONDS = 10.0
+_MANAGEMENT_PORT = 8090
+
+
+class PodPort(NamedTuple):
+    """A port of a pod."""
+
+    namespace: str
+    name: str
+    port: int
+
+
+def management_of(pod: dict[str, Any]) -> PodPort:
+    """The management port of a gateway's pod."""
+    ports = (
+        port["containerPort"]
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports") or ()
+        if port.get("name") == "management"
+    )
+    metadata = pod["metadata"]
+    return PodPort(metadata["namespace"], metadata["name"], next(ports, _MANAGEMENT_PORT))
+
+
+class PodClient:
+    """GETs from one port of a pod, over a connection that is kept."""
+
+    def __init__(self, api: ClusterApi, place: PodPort) -> None:
+        self._api = api
+        self._place = place
+        self._connection: _Forwarded | None = None
+        self._is_proxied = False
+
+    def get(self, path: str) -> bytes:
+        """What is answered.
+
+        Raises
+        ------
+        ClusterError
+            There is no way to the pod, or it answers with an error.
+        """
+        if not self._is_proxied:
+            try:
+                return self._forwarded(path)
+            except (OSError, http.client.HTTPException, ClusterError) as error:
+                self.close()
+                forward_error = error
+            try:
+                content = self._proxied(path)
+            except ClusterError as error:
+                raise UnreachableError(
+                    f"pod {self._place.name}: port-forward: {forward_error}; proxy: {error}"
+                ) from error
+            self._is_proxied = True
+            return content
+        try:
+            return self._proxied(path)
+        except ClusterError:
+            self._is_proxied = False
+            raise
+
+    def close(self) -> None:
+        """Leave it."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _proxied(self, path: str) -> bytes:
+        namespace, name, port = self._place
+        return self._api.fetch(f"{pod_path(namespace, f'{name}:{port}')}/proxy{path}")
+
+    def _forwarded(self, path: str) -> bytes:
+        if self._connection is None:
+            self._connection = _Forwarded(self._api, self._place)
+        self._connection.request("GET", path)
+        answer = self._connection.getresponse()
+        content = answer.read()
+        if answer.status >= 400:
+            raise UnreachableError(f"{path} is answered with {answer.status}")
+        return content
+
+
+class _Forwarded(http.client.HTTPConnection):
+    """A connection whose bytes go by port-forward."""
+
+    def __init__(self, api: ClusterApi, place: PodPort) -> None:
+        super().__init__(place.name)
+        self._api = api
+        self._place = place
+
+    def connect(self) -> None:
+        """Open the way."""
+        import websocket
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.stream import ws_client
+
+        namespace, name, port = self._place
+        url = f"{self._api.server}{pod_path(namespace, name)}/portforward"
+        headers = self._api.headers()
+        websocket.setdefaulttimeout(_SECONDS)  # the client has no other way to say it
+        try:
+            library: Any = ws_client  # it has no types
+            self._forward: Any = library.portforward_call(
+                self._api.settings,
+                "GET",
+                url,
+                query_params=[("ports", str(port))],
+                headers=headers,
+            )
+        except ApiException as error:
+            raise UnreachableError(str(error.reason).splitlines()[0][:200]) from error
+        self.sock = self._forward.socket(port)
+        self.sock.settimeout(_SECONDS)

@@ -1,0 +1,9 @@
+"""`quire doctor`: what is wrong with this machine or a cluster, and the command that mends it.
+
+finding       one result: ok, warn or fail, in words, with a command
+machine       what an engine needs here
+installation  the kind, the operator, its rights, the gateway
+nodes         GPUs, their labels, their device plugin
+services      what stands in the way of each service
+command       runs all, prints, and makes the exit status
+"""

@@ -1,0 +1,282 @@
+"""`quire doctor`, and `quire top` through a cluster, on a real API server.
+
+There are no nodes: pods and nodes are objects whose status the tests write, and a gateway is a
+process of this machine at an address that the API server's proxy reaches.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.kubeconfig import write_kubeconfig
+from quire_operator.planner.names import ROLE_LABEL
+from quire_operator.resource.crd import NAME, crd
+from tests.api.gateways import RunningGateway
+from tests.api.gateways import service as routed
+from tests.api.servers import SIMULATED, RunningServer, wait_until
+from tests.cluster.operators import SYSTEM, RunningOperator, install, uninstall
+from tests.cluster.services import apply, service
+
+Body = dict[str, Any]
+
+_SECONDS = 120
+_OPERATOR = "quire-operator"
+
+
+def _quire(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "quire_local.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+
+
+def _examine(kubeconfig: Path, status: int = 1) -> dict[str, list[Body]]:
+    """Findings by what was checked."""
+    ran = _quire("doctor", "--only=cluster", "--json", "--kubeconfig", kubeconfig)
+    assert ran.returncode == status, (ran.stdout, ran.stderr)
+    found: dict[str, list[Body]] = {}
+    for one in json.loads(ran.stdout)["findings"]:
+        found.setdefault(one["check"], []).append(one)
+        assert one["fix"] or one["level"] == "ok", "what is wrong comes with a way to mend it"
+    return found
+
+
+def _levels(findings: list[Body]) -> set[str]:
+    return {one["level"] for one in findings}
+
+
+def _words(findings: list[Body]) -> str:
+    return "\n".join(f"{one['says']} -> {one['fix']}" for one in findings)
+
+
+@pytest.fixture(scope="module")
+def bare(api_cluster: Cluster) -> Cluster:
+    """Without anything of quire's."""
+    return api_cluster
+
+
+@pytest.fixture(scope="module")
+def installed(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """With the kind, and an operator that leads; its pod is an object alone."""
+    kubeconfig = install(bare)
+    log = tmp_path_factory.mktemp("doctor") / "operator.log"
+    with RunningOperator(kubeconfig, log):
+        _pod(bare, "operator", socket.gethostname())
+        yield bare
+    uninstall(bare)
+
+
+def test_a_cluster_that_does_not_answer_is_one_finding(tmp_path: Path, bare: Cluster) -> None:
+    path = write_kubeconfig(tmp_path / "config", bare.authority, "https://127.0.0.1:1", "nobody")
+    found = _examine(path)
+    assert found.keys() == {"api server"}
+    assert "https://127.0.0.1:1 does not answer" in _words(found["api server"])
+    assert "kubectl config get-contexts" in _words(found["api server"])
+
+
+def test_a_kubeconfig_that_is_not_there_is_said(tmp_path: Path) -> None:
+    found = _examine(tmp_path / "none")
+    assert "set KUBECONFIG" in _words(found["api server"])
+
+
+def test_a_bare_cluster_is_told_what_to_install(bare: Cluster) -> None:
+    found = _examine(bare.kubeconfig)
+    assert _levels(found["api server"]) == {"ok"}
+    assert "kubectl apply --server-side -f manifests/crds" in _words(found["kind"])
+    for component in ("operator", "gateway"):
+        assert _levels(found[component]) == {"fail"}
+        assert "helm install quire charts/quire" in _words(found[component])
+    assert _levels(found["nodes"]) == {"fail"}
+    assert _levels(found["ingress"]) == _levels(found["monitoring"]) == {"ok"}
+
+
+def test_an_older_kind_is_told_from_this_one(installed: Cluster) -> None:
+    assert _levels(_examine(installed.kubeconfig)["kind"]) == {"ok"}
+    older = deepcopy(crd())
+    root = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del root["properties"]["status"]["properties"]["lastScalingDecision"]
+    installed.api.call("replace", "-f", "-", stdin=json.dumps(older | _version(installed)))
+    found = _examine(installed.kubeconfig)["kind"]
+    assert "older than this quire: it lacks status.lastScalingDecision" in _words(found)
+    installed.api.call("replace", "-f", "-", stdin=json.dumps(crd() | _version(installed)))
+
+
+def test_the_operator_that_leads_and_has_its_rights_is_well(installed: Cluster) -> None:
+    found = _examine(installed.kubeconfig)
+    assert _levels(found["operator"]) == _levels(found["rights"]) == {"ok"}
+    assert _levels(found["leader"]) == {"ok"}, _words(found["leader"])
+
+
+def test_a_right_that_is_missing_is_named(installed: Cluster) -> None:
+    role = json.loads(installed.api.call("get", "clusterrole", _OPERATOR, "--output=json"))
+    cut = deepcopy(role)
+    cut["rules"] = [one for one in cut["rules"] if "deployments" not in one["resources"]]
+    installed.api.apply(_applied(cut))
+    try:
+        wait_until(lambda: _has(installed, "rights", "may not get deployments.apps"), _SECONDS)
+    finally:
+        installed.api.apply(_applied(role))
+
+
+def test_pods_that_do_not_start_are_told_in_their_own_words(installed: Cluster) -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    _pod(installed, "gateway", "stuck", waiting=waiting)
+    found = _examine(installed.kubeconfig)
+    assert "stuck is not ready: ImagePullBackOff: no such image" in _words(found["gateway"])
+    assert "describe pod stuck" in _words(found["gateway"])
+    assert "registry.example/gateway:1 cannot be pulled" in _words(found["images"])
+    installed.api.call("delete", "pod/stuck", f"--namespace={SYSTEM}", "--now")
+
+
+def test_nodes_with_gpus_need_a_label_and_a_plugin(installed: Cluster) -> None:
+    product = {"nvidia.com/gpu.product": "NVIDIA-L4"}
+    _node(installed, "well", labels=product, gpus=2)
+    _node(installed, "unlabelled", gpus=1)
+    _node(installed, "without-plugin", labels=product)
+    asks = [{"name": "h100", "products": ["NVIDIA-H100-80GB-HBM3"]}]
+    assert apply(installed, service("wants-h100", accelerators=asks)).returncode == 0
+    words = _words(_examine(installed.kubeconfig)["gpus"])
+    assert "2 NVIDIA-L4" in words
+    assert "kubectl label node unlabelled nvidia.com/gpu.product=" in words
+    assert "without-plugin has the label nvidia.com/gpu.product and gives out no" in words
+    assert "default/wants-h100 asks for NVIDIA-H100-80GB-HBM3, which no node has" in words
+    installed.api.call("delete", "node", "well", "unlabelled", "without-plugin")
+    installed.api.call("delete", "qis/wants-h100")
+
+
+def test_a_class_of_ingresses_that_is_not_there_is_said_with_the_patch(installed: Cluster) -> None:
+    ways_in = {"host": "chat.example", "className": "nginx"}
+    access = {"public": True}
+    body = service("wants-nginx", ingress=ways_in, access=access)
+    assert apply(installed, body).returncode == 0
+    found = _examine(installed.kubeconfig)["ingress"]
+    assert "no ingress class" in _words(found)
+    assert _levels(found) == {"warn"}
+    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass"}
+    spec = {"controller": "projectcontour.io/contour"}
+    installed.api.apply(kind | {"metadata": {"name": "contour"}, "spec": spec})
+    words = _words(_examine(installed.kubeconfig)["ingress"])
+    [patch] = [line.partition("--patch ")[2] for line in words.splitlines() if "--patch" in line]
+    flags = ("--type=merge", f"--patch={patch.strip(chr(39))}")
+    installed.api.call("patch", "qis", "wants-nginx", *flags)  # as it says
+    words = _words(_examine(installed.kubeconfig)["ingress"])
+    assert "asks for the class" not in words
+    installed.api.call("delete", "ingressclass/contour")
+    installed.api.call("delete", "qis/wants-nginx")
+
+
+def test_who_may_see_little_is_told_what_was_not_checked(
+    installed: Cluster, tmp_path: Path
+) -> None:
+    server = f"https://127.0.0.1:{installed.config.ports.api}"
+    path = write_kubeconfig(tmp_path / "config", installed.authority, server, "somebody")
+    found = _examine(path, status=0)
+    assert "not checked" in _words(found["kind"])
+    assert "ask an administrator" in _words(found["nodes"])
+
+
+def test_a_gateway_is_asked_by_way_of_the_cluster(installed: Cluster, tmp_path: Path) -> None:
+    address = _own_address()
+    if address is None:
+        pytest.skip("this machine has no address but loopback, to which no API server proxies")
+    routing, flags = tmp_path / "routing.json", ("--management-host", address)
+    with (
+        RunningServer(*SIMULATED) as engine,
+        RunningGateway(routing, [routed([engine])], *flags) as gateway,
+    ):
+        url = str(gateway.manage("/healthz").url)
+        wait_until(lambda: gateway.num_eligible() == 1, _SECONDS)
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        _pod(installed, "gateway", "here", address=address, port=port)
+        found = _examine(installed.kubeconfig)
+        assert "here is ready, with metrics" in _words(found["gateway answers"])
+        ran = _quire("top", "--once", "--json", "--kubeconfig", installed.kubeconfig)
+        assert ran.returncode == 0, ran.stderr
+        [shown] = json.loads(ran.stdout)["services"]
+        assert shown["replicas"][0]["phase"] == "ready"
+    installed.api.call("delete", "pod/here", f"--namespace={SYSTEM}", "--now")
+    ran = _quire("top", "--once", "--kubeconfig", installed.kubeconfig)
+    assert ran.returncode == 1
+    assert "has no ready gateway" in ran.stderr
+
+
+def _has(cluster: Cluster, check: str, words: str) -> bool:
+    return words in _words(_examine(cluster.kubeconfig)[check])
+
+
+def _version(cluster: Cluster) -> Body:
+    """What a replacement of the kind needs besides."""
+    found = json.loads(cluster.api.call("get", f"crd/{NAME}", "--output=json"))
+    return {"metadata": {"name": NAME, "resourceVersion": found["metadata"]["resourceVersion"]}}
+
+
+def _applied(role: Body) -> Body:
+    return {name: role[name] for name in ("apiVersion", "kind", "rules")} | {
+        "metadata": {"name": role["metadata"]["name"]}
+    }
+
+
+def _pod(
+    cluster: Cluster,
+    role: str,
+    name: str,
+    *,
+    address: str = "10.9.8.7",
+    port: int = 8090,
+    waiting: Body | None = None,
+) -> None:
+    """A pod of which there is only the object, with a status as a kubelet would write it."""
+    image = f"registry.example/{role}:1"
+    container = {
+        "name": "main",
+        "image": image,
+        "ports": [{"name": "management", "containerPort": port}],
+    }
+    cluster.api.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": SYSTEM, "labels": {ROLE_LABEL: role}},
+            "spec": {"serviceAccountName": _OPERATOR, "containers": [container]},
+        }
+    )
+    ready = {"type": "Ready", "status": "False" if waiting else "True"}
+    status: Body = {"phase": "Running", "conditions": [ready], "podIP": address}
+    status["podIPs"] = [{"ip": address}]
+    if waiting:
+        state = {"name": "main", "image": image, "imageID": "", "state": {"waiting": waiting}}
+        status["containerStatuses"] = [state | {"ready": False, "restartCount": 0}]
+    _write_status(cluster, f"pod/{name}", status, f"--namespace={SYSTEM}")
+
+
+def _node(
+    cluster: Cluster, name: str, *, labels: dict[str, str] | None = None, gpus: int = 0
+) -> None:
+    metadata = {"name": name, "labels": labels or {}}
+    cluster.api.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    amounts = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    ready = [{"type": "Ready", "status": "True"}]
+    status = {"conditions": ready, "allocatable": amounts, "capacity": amounts}
+    _write_status(cluster, f"node/{name}", status)
+
+
+def _write_status(cluster: Cluster, what: str, status: Body, *flags: str) -> None:
+    patch = ("--subresource=status", "--type=merge", f"--patch={json.dumps({'status': status})}")
+    cluster.api.call("patch", what, *flags, *patch)
+
+
+def _own_address() -> str | None:
+    """An address of this machine that is not loopback's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("198.51.100.1", 9))  # nothing is sent
+        except OSError:
+            return None
+        address: str = probe.getsockname()[0]
+    return None if address.startswith("127.") else address

@@ -1,0 +1,84 @@
+"""What `quire doctor` says of a machine."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from quire_local.doctor.command import main
+from quire_local.doctor.finding import fail, ok, warn, worst
+from quire_local.doctor.installation import fields
+from quire_local.doctor.machine import check_cache, check_port, check_processor, check_python
+
+
+def test_an_old_python_fails_and_a_new_one_does_not() -> None:
+    assert check_python((3, 10)).level == "fail"
+    assert check_python((3, 11)).level == "ok"
+
+
+def test_a_processor_without_avx2_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    found = check_processor({"sse4_2", "fma"})
+    assert found.level == "warn"
+    assert "avx2, f16c" in found.says
+
+
+def test_a_port_that_is_taken_says_how_to_take_another() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = check_port(port, "the API")
+        assert (found.level, found.says) == ("warn", "not for the API: Address already in use")
+        assert "--page-port 0" in found.fix
+    assert check_port(port, "the API").level == "ok"
+
+
+def test_a_cache_that_cannot_be_written_fails(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    [found] = check_cache({"QUIRE_CACHE": str(tmp_path / "file" / "below")})
+    assert found.level == "fail"
+    assert "export QUIRE_CACHE=" in found.fix
+
+
+def test_a_cache_that_can_be_written_tells_what_is_left(tmp_path: Path) -> None:
+    [found] = check_cache({"QUIRE_CACHE": str(tmp_path)})
+    assert str(tmp_path) in found.says
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_worst_finding_makes_the_exit_status() -> None:
+    assert worst([]) == worst([ok("a", "b")]) == "ok"
+    assert worst([ok("a", "b"), warn("a", "b", "c")]) == "warn"
+    assert worst([warn("a", "b", "c"), fail("a", "b", "c"), ok("a", "b")]) == "fail"
+
+
+def test_fields_of_a_schema_are_found_in_lists_too() -> None:
+    inner = {"properties": {"c": {"type": "string"}}}
+    schema = {"properties": {"a": {"items": inner}, "b": inner}}
+    assert fields(schema) == {"a", "a[].c", "b", "b.c"}
+
+
+def test_without_a_kubeconfig_the_machine_alone_is_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("QUIRE_CACHE", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    status = main(["--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert status == (1 if found["level"] == "fail" else 0)
+    assert [one["says"] for one in found["findings"] if one["check"] == "cluster"] == [
+        "no kubeconfig: nothing of a cluster was checked"
+    ]
+
+
+def test_findings_are_lines_with_the_fix_below(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("QUIRE_CACHE", str(tmp_path / "file"))
+    assert main(["--only=machine"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    [number] = [i for i, line in enumerate(lines) if line.startswith("fail  cache: ")]
+    assert lines[number + 1].startswith("      -> export QUIRE_CACHE=")
+    assert lines[-1].endswith("1 failed")
+    assert "\x1b" not in "".join(lines)
