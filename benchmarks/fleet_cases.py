@@ -56,14 +56,18 @@ class FleetCase:
 
     def capacity(self) -> float:
         """Return the requests per second that all engines together answer well, each alone."""
-        return sum(count * _capacity(self.name, gpu) for gpu, count in self.engines.items())
+        return sum(count * self.capacity_of(gpu) for gpu, count in self.engines.items())
+
+    def capacity_of(self, gpu: str) -> float:
+        """Return the requests per second that one of them answers well."""
+        return _capacity(self.name, gpu)
 
     def jobs(self, requests_per_second: float, seed: int) -> list[Job]:
         """Return the clients' requests, in the order of arrival."""
         seconds = self.warm_up_seconds + self.span_seconds
         chance = random.Random(seed)
         jobs = []
-        for number, request in enumerate(_traffic(requests_per_second, seconds, seed)):
+        for number, request in enumerate(traffic(requests_per_second, seconds, seed)):
             num_tokens = min(request.num_prompt_tokens, _MAX_MODEL_LEN // 2)
             num_chunks = min(-(-num_tokens // CHUNK_TOKENS), 64)
             jobs.append(
@@ -82,7 +86,7 @@ class FleetCase:
         return jobs
 
 
-def _traffic(requests_per_second: float, seconds: float, seed: int) -> list[TraceRequest]:
+def traffic(requests_per_second: float, seconds: float, seed: int) -> list[TraceRequest]:
     """A part of the chat trace, by seed another one, at this mean rate in this part."""
     source = chat_trace()
     count = max(round(requests_per_second * seconds), 1)
@@ -115,7 +119,7 @@ def _capacity(case_name: str, gpu: str) -> float:
 
 def _measure_good(case: Case, rate: float) -> float:
     seconds = case.warm_up_seconds + case.span_seconds
-    trace = _traffic(rate, seconds, 0)
+    trace = traffic(rate, seconds, 0)
     limit = case.first_token_seconds
     result = Replay(
         case.config(), trace, max_tokens=case.max_tokens, hopeless_after_seconds=limit

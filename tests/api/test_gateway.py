@@ -346,7 +346,7 @@ def test_a_second_signal_ends_streams_with_an_error_event(slow: RunningGateway) 
         slow.stop(signal.SIGTERM)
         slow.stop(signal.SIGINT)
         text = "".join(rest)
-    assert "engine_lost" in text
+    assert "shutting_down" in text
     assert slow.process.wait(60) == 0
 
 

@@ -177,7 +177,13 @@ class Endpoint:
         self.num_failures = 0
 
     def fail(self, now: float) -> None:
-        """It did not answer, or not as it should; if that goes on, it gets nothing for a while."""
+        """It did not answer, or not as it should; if that goes on, it gets nothing for a while.
+
+        What fails while it is left alone anyhow went there before: all that an engine had when it
+        died fails at once, and that is one failure more, not fifty.
+        """
+        if now < self.ejected_until:
+            return
         self.num_failures += 1
         if self.num_failures >= _FAILURES_TO_EJECT:
             doublings = min(self.num_failures - _FAILURES_TO_EJECT, 10)

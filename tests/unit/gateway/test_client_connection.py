@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quire_gateway.http import client_connection
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.framing import frame_answer
 from quire_gateway.http.port import SharedBounds
@@ -87,6 +88,35 @@ async def test_head_and_body_leave_together() -> None:
     connection.data_received(GET % 7)
     assert wire.answers() == [b"/7"]
     assert wire.num_writes == 1
+
+
+@pytest.mark.parametrize(
+    ("begin", "drop", "said"),
+    [
+        (b"GET / HTTP/1.1\r\n", b"x: y\r\n", b""),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\n", b"y", b" 408 "),
+        (
+            b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n",
+            b"1\r\ny\r\n",
+            b" 408 ",
+        ),
+    ],
+    ids=["head", "body", "chunks"],
+)
+async def test_who_sends_ever_so_little_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, begin: bytes, drop: bytes, said: bytes
+) -> None:
+    """Each byte anew gives no more time."""
+    for name in ("HEAD_SECONDS", "BODY_SECONDS", "_LINGER_SECONDS"):
+        monkeypatch.setattr(client_connection, name, 0.3)
+    connection, wire, bounds = connect(answer_at_once)
+    connection.data_received(begin)
+    async with asyncio.timeout(60):
+        while not wire.is_closed:
+            connection.data_received(drop)
+            await asyncio.sleep(0.05)
+    assert wire.written[8:13] == said
+    assert bounds.num_body_bytes == 0
 
 
 async def test_very_many_requests_sent_ahead_are_answered_one_after_the_other() -> None:

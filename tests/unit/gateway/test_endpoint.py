@@ -93,15 +93,17 @@ def test_an_engine_that_fails_again_and_again_is_left_alone_ever_longer() -> Non
     assert not one.is_eligible(0.5, 3.0)
     assert one.is_eligible(1.0, 3.0)
     assert one.penalty(1.0) == 3.0  # it starts slowly
-    for _ in range(20):
-        one.fail(0.0)
-    one.beat(29.0)
-    assert not one.is_eligible(29.0, 3.0)
-    one.beat(30.0)
-    assert one.is_eligible(30.0, 3.0)
+    now = 1.0
+    for seconds in (2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
+        for _ in range(5):  # all that it had then is one failure
+            one.fail(now)
+        one.beat(now + seconds)
+        assert not one.is_eligible(now + seconds - 0.1, 3.0)
+        now += seconds
+        assert one.is_eligible(now, 3.0)
     one.succeed()
-    one.fail(30.0)
-    assert one.is_eligible(30.0, 3.0)
+    one.fail(now)
+    assert one.is_eligible(now, 3.0)
 
 
 def test_silent_draining_and_unready_engines_get_nothing() -> None:
