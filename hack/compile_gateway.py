@@ -10,6 +10,7 @@ processor: for images, not for a source distribution.
 """
 
 import argparse
+import ast
 import os
 import shutil
 import signal
@@ -33,6 +34,7 @@ _MODULES = (
     *("workers/bench", "workers/channel", "workers/remote", "workers/services"),
 )
 """Without those that define msgspec's structures, which need to be classes of Python."""
+_DATA_CLASSES = frozenset({"dataclass(slots=True)", "dataclass(slots=True, eq=False)"})
 
 
 def compile_into(folder: Path) -> None:
@@ -48,6 +50,9 @@ def compile_into(folder: Path) -> None:
     if target.exists():
         raise SystemExit(f"{target} exists: name another folder, or remove it")
     shutil.copytree(_PACKAGE, target, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in _MODULES:
+        path = target / f"{name}.py"
+        path.write_text(with_written_inits(path.read_text()))
     paths = [f"{_PACKAGE.name}/{name}.py" for name in _MODULES]
     search = os.pathsep.join(map(str, (folder.resolve(), _ROOT / "engine")))
     environment = os.environ | {"MYPYPATH": search, "PYTHONPATH": search}
@@ -56,6 +61,34 @@ def compile_into(folder: Path) -> None:
         raise SystemExit("mypyc failed: see above; a C compiler and Python's headers are needed")
     shutil.rmtree(folder / "build")
     _try_out(folder, search)
+
+
+def with_written_inits(source: str) -> str:
+    """Write down what `dataclass` makes when a class is defined: that would not be compiled.
+
+    A request makes ten such objects. Frozen ones are made once, and stay as they are. Comparing
+    is left out: nothing that is compiled does it by fields.
+    """
+    lines = source.splitlines(keepends=True)
+    for node in reversed(ast.parse(source).body):
+        if isinstance(node, ast.ClassDef) and node.decorator_list:
+            decorator = node.decorator_list[0]
+            fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
+            if ast.unparse(decorator) in _DATA_CLASSES and not any(map(_is_made, fields)):
+                lines.insert(node.end_lineno or len(lines), _write_init(fields))
+                del lines[decorator.lineno - 1]  # messages name the lines of the sources
+    return "".join(lines)
+
+
+def _is_made(field: ast.AnnAssign) -> bool:
+    """Whether a field's default is made for each object."""
+    return isinstance(field.value, ast.Call)
+
+
+def _write_init(fields: list[ast.AnnAssign]) -> str:
+    names = [ast.unparse(one.target) for one in fields]
+    sets = "; ".join(f"self.{name} = {name}" for name in names)
+    return f"    def __init__(self, {', '.join(map(ast.unparse, fields))}) -> None: {sets}\n"
 
 
 def _try_out(folder: Path, search: str) -> None:

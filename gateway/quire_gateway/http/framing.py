@@ -1,6 +1,6 @@
 """How an answer is framed, so that its client knows where it ends."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from quire_gateway.errors import REASONS
 from quire_gateway.http.headers import Headers, write_fields
@@ -11,7 +11,8 @@ _STATUS_LINES = {
 }
 
 
-class AnswerHead(NamedTuple):
+@dataclass(slots=True)
+class AnswerHead:
     """The head of an answer."""
 
     text: bytes

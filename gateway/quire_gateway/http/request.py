@@ -1,7 +1,6 @@
 """A client's request, what answers it, and what its connection shares with others."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from quire_gateway.http.headers import Headers
@@ -11,26 +10,45 @@ if TYPE_CHECKING:
     from quire_gateway.http.deadlines import Deadlines
 
 
-@dataclass(slots=True)
 class Request:
-    """One request."""
+    """One request.
 
-    method: bytes
-    target: bytes
-    """Path and query, as they came."""
-    headers: Headers
-    is_http_1_0: bool
-    keeps_alive: bool
-    body: bytes = b""
-    pieces: list[bytes] = field(default_factory=list)
-    num_body_bytes: int = 0
-    """Counted among those of all connections, until the answer is complete."""
-    fields: dict[bytes, bytes] = field(init=False)
-    """Its headers by name; of those that come several times, the last."""
+    Parameters
+    ----------
+    target
+        Path and query, as they came.
+    """
 
-    def __post_init__(self) -> None:
-        """Index the headers."""
-        self.fields = dict(self.headers)
+    __slots__ = (
+        "body",
+        "fields",
+        "headers",
+        "is_http_1_0",
+        "keeps_alive",
+        "method",
+        "num_body_bytes",
+        "pieces",
+        "target",
+    )
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Headers,
+        is_http_1_0: bool,
+        keeps_alive: bool,
+        body: bytes = b"",
+    ) -> None:
+        self.method, self.target = method, target
+        self.headers = headers
+        self.fields = dict(headers)
+        """Its headers by name; of those that come several times, the last."""
+        self.is_http_1_0, self.keeps_alive = is_http_1_0, keeps_alive
+        self.body = body
+        self.pieces: list[bytes] = []
+        self.num_body_bytes = 0
+        """Counted among those of all connections, until the answer is complete."""
 
     def find(self, name: bytes) -> bytes | None:
         """Return the only value of a header; None if there is none, or several."""

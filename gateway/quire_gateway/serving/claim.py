@@ -135,7 +135,7 @@ class OwnClaim(Claim):
         self._service = service
         self._tell = tell
         self._court = court
-        self._failed: set[Endpoint] = set()
+        self._failed: frozenset[Endpoint] = frozenset()
         self._tries = Tries()
         self._waiting: Waiting | None = None
         self._grant: Grant | None = None
@@ -245,9 +245,9 @@ class OwnClaim(Claim):
             metrics.retries.labels(service, "refused").inc()
             return
         if not outcome.is_nobodys_fault:
-            self._failed.add(endpoint)
+            self._failed |= {endpoint}
             if outcome.reason == "timeout":
-                self._ticket.hung_at.add(endpoint)
+                self._ticket.hung_at |= {endpoint}
             endpoint.fail(self._court.clock())
             metrics.failures.labels(service, outcome.reason).inc()
         if outcome.kind == "failed":

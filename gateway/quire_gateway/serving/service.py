@@ -10,7 +10,7 @@ that a burst between two states spreads.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from math import inf
 
@@ -158,7 +158,7 @@ class Service(Served):
         """An engine has told something that cannot be so."""
         self.bad_states[what] += 1
 
-    def ask(self, ticket: Ticket, without: set[Endpoint], tell: Tell) -> Grant | Waiting:
+    def ask(self, ticket: Ticket, without: Collection[Endpoint], tell: Tell) -> Grant | Waiting:
         """Return the engine that a request goes to, or who waits for one.
 
         Parameters
@@ -183,7 +183,7 @@ class Service(Served):
                 reason="suspended",
                 retry_after_seconds=jitter(60.0, self._chance),
             )
-        if self.endpoints and ticket.hung_at.issuperset(self.endpoints):
+        if ticket.hung_at and self.endpoints and ticket.hung_at.issuperset(self.endpoints):
             raise engines_failed()
         is_behind = bool(self._waiting) and any(
             not one.is_background or ticket.demand.is_background for one in self._waiting
@@ -192,7 +192,7 @@ class Service(Served):
             hits = self.index.hits(ticket.demand.chunks)
             endpoint = self._choose(ticket, hits, without)
             if endpoint is not None:
-                return self._grant(endpoint, ticket)
+                return self._grant(endpoint, ticket, hits.get(endpoint.slot, 0))
         return self._wait(ticket, tell)
 
     def cancel(self, waiting: Waiting) -> None:
@@ -268,7 +268,7 @@ class Service(Served):
         self,
         ticket: Ticket,
         hits: Mapping[int, int],
-        without: set[Endpoint],
+        without: Collection[Endpoint],
         *,
         is_patient: bool = False,
     ) -> Endpoint | None:
@@ -283,10 +283,11 @@ class Service(Served):
             stale_seconds=self._stale_seconds,
         )
 
-    def _grant(self, endpoint: Endpoint, ticket: Ticket, *, holds_room: bool = False) -> Grant:
+    def _grant(
+        self, endpoint: Endpoint, ticket: Ticket, num_hits: int, *, holds_room: bool = False
+    ) -> Grant:
         grant = Grant(endpoint, self._next_counter(), holds_room=holds_room)
         figures, demand = endpoint.figures, ticket.demand
-        num_hits = self.index.hits(demand.chunks).get(endpoint.slot, 0)
         if figures is not None:
             grant.num_blocks = demand.blocks(figures.block_size)
             grant.num_blocks -= count_shared(demand, endpoint, num_hits, figures.block_size)
@@ -395,7 +396,8 @@ class Service(Served):
                 continue
             self.queue.take(waiting)
             del self._waiting[waiting]
-            grant = self._grant(endpoint, ticket, holds_room=holds_room)
+            num_hits = hits.get(endpoint.slot, 0)
+            grant = self._grant(endpoint, ticket, num_hits, holds_room=holds_room)
             self._tell_soon(waiting, tell, grant)
             return True
         return False

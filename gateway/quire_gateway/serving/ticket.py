@@ -1,6 +1,6 @@
 """A request that wants an engine, and the engine that it gets."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 from quire_gateway.choosing.demand import Demand
@@ -33,5 +33,5 @@ class Ticket:
     """The one that it asked for itself; that of its demand may be an earlier one."""
     is_stream: bool = True
     """Whether the first token is sent before the last one."""
-    hung_at: set[Endpoint] = field(default_factory=set)
+    hung_at: frozenset[Endpoint] = frozenset()
     """Engines that began no answer in all their time: they do not get it again."""

@@ -1,7 +1,7 @@
 """A request's place in its trace, as W3C's Trace Context has it."""
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from quire_gateway.http.headers import Headers
 from quire_gateway.http.request import Request
@@ -11,7 +11,8 @@ _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-
 _NAMES = frozenset({b"traceparent", b"tracestate"})
 
 
-class TraceContext(NamedTuple):
+@dataclass(slots=True)
+class TraceContext:
     """Which trace a request belongs to."""
 
     trace_id: str

@@ -120,7 +120,7 @@ def test_no_request_goes_again_where_it_was_not_answered() -> None:
     now = [0.0]
     one = service(now)
     first = with_engine(one, endpoint(0, state()))
-    ticket = Ticket(NOBODY, demand(), arrived_at=0.0, hung_at={first})
+    ticket = Ticket(NOBODY, demand(), arrived_at=0.0, hung_at=frozenset({first}))
     with pytest.raises(ApiError) as failed:
         one.ask(ticket, {first}, lambda _: None)
     assert failed.value.status == 502
