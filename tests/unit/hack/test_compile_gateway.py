@@ -1,4 +1,4 @@
-"""Data classes of modules that are compiled: their `__init__` is written down, and does the same."""
+"""Data classes of modules that are compiled: an `__init__` that is written down does the same."""
 
 from hack.compile_gateway import with_written_inits
 
@@ -31,7 +31,7 @@ last = 1
 
 def test_what_a_data_class_would_make_is_written_down() -> None:
     space: dict[str, object] = {}
-    exec(with_written_inits(_SOURCE), space)  # noqa: S102
+    exec(with_written_inits(_SOURCE), space)
     plain = space["Plain"]
     assert callable(plain)
     assert not hasattr(plain, "__dataclass_fields__")
@@ -41,7 +41,7 @@ def test_what_a_data_class_would_make_is_written_down() -> None:
 
 def test_what_it_cannot_write_stays() -> None:
     space: dict[str, object] = {}
-    exec(with_written_inits(_SOURCE), space)  # noqa: S102
+    exec(with_written_inits(_SOURCE), space)
     assert hasattr(space["Made"], "__dataclass_fields__")
     assert hasattr(space["Frozen"], "__dataclass_fields__")
 
