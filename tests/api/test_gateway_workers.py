@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.api.gateway_load import GatewayLoad
 from tests.api.gateways import (
@@ -96,7 +97,10 @@ async def when_allowed(request: FakeRequest) -> None:
     await answer_ok(request)
 
 
-async def test_a_killed_decider_costs_no_request(http: httpx.AsyncClient, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_decider_that_ends_costs_no_request(
+    http: httpx.AsyncClient, tmp_path: Path, number: signal.Signals
+) -> None:
     with (
         two_engines() as engines,
         RunningGateway(tmp_path / "r", [service(engines)], *TWO_WORKERS) as one,
@@ -105,7 +109,8 @@ async def test_a_killed_decider_costs_no_request(http: httpx.AsyncClient, tmp_pa
         load = GatewayLoad([one.url], http)
         async with load.going_on():
             (decider,) = one.children("decider")
-            os.kill(decider, signal.SIGKILL)
+            os.kill(decider, number)
+            await wait_until_async(lambda: not is_alive(decider))
             await load.until_more()
             await until(one, lambda: one.num_eligible() == 2)
             assert one.children("decider") != [decider]

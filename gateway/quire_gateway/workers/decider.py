@@ -115,6 +115,7 @@ class _Decider:
         tether.tell_ready()
         try:
             await ending.first.wait()
+            tether.tell_leaving()
             await self._outlive_workers()
         finally:
             for listening in (server, management):

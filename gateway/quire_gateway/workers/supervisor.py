@@ -7,6 +7,7 @@ memory in which that publishes; and the last certificate that was good. It has n
     a worker ends                connections to it wait for the next one
     the next one does not start  its sockets are closed, so that the others get its connections
     a worker is told to end      another one is started, which takes its connections; it drains
+    the decider is told to end   it is killed: that costs no request, and the next one is there soon
 """
 
 import asyncio
@@ -151,8 +152,10 @@ class _Supervisor:
             started_at = loop.time()
             await child.until_leaving()
             if child.is_leaving and not self._told.is_set():
-                child = self._replace(child)
-                continue
+                if child.plan.role == "worker":
+                    child = self._replace(child)
+                    continue
+                child.kill()  # it would outlive all workers, and the next one is there at once
             status = await child.wait()
             self._children.discard(child)
             if self._told.is_set():
