@@ -114,6 +114,11 @@ fuzz: sync-dev ## Fuzz a live server over its own OpenAPI document: 5,000 cases 
 verify-clients: sync-dev ## Use other people's clients against the server; fetches them (minutes)
 	@$(BIN)/python -m tests.clients $(ARGS)
 
+.PHONY: bench-chaos
+bench-chaos: sync-dev ## Ten minutes of load on real nodes under chaos, into benchmarks/results
+	@$(BIN)/python -m benchmarks.chaos --minutes 10 --json benchmarks/results/chaos.json \
+		--markdown benchmarks/results/chaos.md
+
 .PHONY: bench
 bench: sync-dev ## Run the benchmarks; results also go to build/bench/*.json
 	@mkdir -p build/bench

@@ -26,6 +26,13 @@ def kill_node(cluster: Cluster, node: str) -> None:
     cluster.real.node(node).namespaces.remove()
 
 
+def cut_off(cluster: Cluster, node: str, *, is_cut: bool) -> None:
+    """Pull a node's cable, or put it in again; all that runs there goes on."""
+    state = "down" if is_cut else "up"
+    done = cluster.real.place.run(require("ip"), "link", "set", node, state)
+    assert done.returncode == 0, done.stderr
+
+
 def restarts(pod: Body) -> int:
     """How often its container was started again."""
     statuses = pod["status"].get("containerStatuses", [])

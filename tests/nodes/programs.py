@@ -3,7 +3,6 @@
 Both are on the first node, which tests let live.
 """
 
-from pathlib import Path
 from typing import Any
 
 from hack.cluster.cluster import Cluster
@@ -75,13 +74,6 @@ def roll_out(cluster: Cluster, *objects: Body) -> None:
         if body["kind"] == "Deployment":
             name, here = f"deployment/{body['metadata']['name']}", f"--namespace={SYSTEM}"
             cluster.api.call("rollout", "status", name, here, "--timeout=110s")
-
-
-def load(cluster: Cluster, archives: list[Path], everywhere: Path) -> None:
-    """Give the first node all images, and every node the engine's."""
-    cluster.real.load_image(everywhere)
-    for archive in archives:
-        cluster.real.node(FIRST_NODE).load_image(archive)
 
 
 def _container(image: str, flags: tuple[str, ...], ports: dict[str, int], probe: Any) -> Body:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -26,6 +27,8 @@ class Outcome:
     """As the gateway has it in its log; empty where no head came."""
     num_chunks: int = 0
     words: str = ""
+    ended_at: float = 0.0
+    """Monotonic."""
 
 
 @dataclass
@@ -51,9 +54,20 @@ class Load:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.begin()
         self.wait_until_all_stream()
         return self
+
+    def begin(self) -> None:
+        """Start asking, without a block of code."""
+        self._thread.start()
+
+    def finish(self) -> list[Outcome]:
+        """Let streams end; returns what became of all."""
+        self._is_over.set()
+        self._thread.join(_TIMEOUT_SECONDS)
+        assert not self._thread.is_alive(), "streams do not end"
+        return self.outcomes
 
     def __exit__(
         self,
@@ -61,14 +75,17 @@ class Load:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._is_over.set()
-        self._thread.join(_TIMEOUT_SECONDS)
-        assert not self._thread.is_alive(), "streams do not end"
+        self.finish()
 
     @property
     def failures(self) -> list[Outcome]:
         """Requests that did not end as they should."""
         return [one for one in self.outcomes if one.kind != COMPLETE]
+
+    @property
+    def cut(self) -> list[Outcome]:
+        """Streams that broke off after their head."""
+        return [one for one in self.outcomes if one.kind == CUT]
 
     def wait_until_all_stream(self) -> None:
         """Wait until each of them has been given a piece."""
@@ -106,6 +123,7 @@ class Load:
             except openai.OpenAIError as error:
                 outcome.kind = CUT if outcome.request_id else _kind_of(error)
                 outcome.words = f"{type(error).__name__}: {error}"[:300]
+            outcome.ended_at = time.monotonic()
             self.outcomes.append(outcome)
             if outcome.kind != COMPLETE:
                 await asyncio.sleep(0.2)  # or refusals would be all that there is

@@ -2,17 +2,15 @@
 
 import base64
 from collections.abc import Iterator
-from urllib.parse import quote
 
 import pytest
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.config import Size
-from quire_operator.planner.names import ROLE_LABEL
-from tests.cluster.operators import SYSTEM
 from tests.nodes.clients import Client
 from tests.nodes.conftest import NUM_NODES
 from tests.nodes.faults import kill_container, kill_kubelet, kill_node, restarts
+from tests.nodes.seen import pods_of
 from tests.nodes.services import A100, L4, Body, Service, node_of, simulated
 
 QUESTION = {"model": "chat", "prompt": "Once upon a time", "max_tokens": 3}
@@ -101,7 +99,7 @@ def test_a_killed_operator_goes_on_with_a_rollout(
     service.apply(simulated(A100, pod=revision(1)))
     service.wait_for("Ready", "True")
     service.wait(lambda: answers(client, service), "the service answers")
-    (operator,) = operator_pods(cluster)
+    (operator,) = pods_of(cluster, "operator")
     service.apply(simulated(A100, pod=revision(2)))
     service.wait(lambda: len(service.pods()) == 2, "a rollout has begun")
 
@@ -110,7 +108,7 @@ def test_a_killed_operator_goes_on_with_a_rollout(
     service.wait(lambda: revisions(service) == ["2"], "only the new one is left")
     service.wait_for("Ready", "True")
     assert service.status()["readyReplicas"] == 1
-    assert sum(map(restarts, operator_pods(cluster))) > restarts(operator)
+    assert sum(map(restarts, pods_of(cluster, "operator"))) > restarts(operator)
 
 
 def test_a_killed_kubelet_leaves_engines_serving_and_the_status_says_what_is_missing(
@@ -152,12 +150,3 @@ def test_a_killed_node_takes_its_engines_and_others_serve(
     cluster.up(Size.NODES, NUM_NODES)
     service.wait(lambda: revisions(service) == ["2", "2"], "only new ones are left")
     service.wait_for("Ready", "True")
-
-
-def operator_pods(cluster: Cluster) -> list[Body]:
-    """The operator's pods."""
-    found = cluster.api.get(
-        f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector={quote(f'{ROLE_LABEL}=operator')}"
-    )
-    pods: list[Body] = found["items"]
-    return pods

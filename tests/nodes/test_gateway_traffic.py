@@ -19,7 +19,9 @@ from tests.api.servers import SIMULATED, RunningServer, wait_until
 from tests.cluster.operators import SYSTEM
 from tests.nodes.clients import Client
 from tests.nodes.faults import kill_container, restarts
+from tests.nodes.outside import as_user, lists, way_in
 from tests.nodes.programs import gateway, roll_out
+from tests.nodes.seen import pods_of, show, uids
 from tests.nodes.services import A100, L4, MODEL, Body, Service, is_ready, simulated
 from tests.nodes.streams import CUT, Load
 
@@ -54,8 +56,8 @@ def traffic(two_gateways: Cluster) -> Iterator[Service]:
     service = Service(two_gateways, namespace, MODEL)
     apply_revision(service, 1)
     service.wait_for("Ready", "True")
-    with as_user(two_gateways) as user:
-        wait_until(lambda: lists(user), seconds=90, pause_seconds=0.2)
+    with as_user(two_gateways, HOST, KEY) as user:
+        wait_until(lambda: lists(user, MODEL), seconds=90, pause_seconds=0.2)
     yield service
     api.call("delete", "namespace", namespace, "--timeout=170s")
 
@@ -80,47 +82,6 @@ def apply_revision(service: Service, number: int) -> None:
     )
 
 
-def way_in(cluster: Cluster, key: str = KEY) -> dict[str, Any]:
-    """What makes one of OpenAI's clients ask by the Ingress."""
-    return {
-        "base_url": f"http://127.0.0.1:{cluster.config.ports.ingress}/v1",
-        "default_headers": {"host": HOST},
-        "api_key": key,
-    }
-
-
-def as_user(cluster: Cluster, key: str = KEY) -> openai.OpenAI:
-    """Somebody outside of the cluster."""
-    return openai.OpenAI(**way_in(cluster, key), max_retries=0, timeout=120)
-
-
-def lists(user: openai.OpenAI) -> bool:
-    """Whether the service is there; what Envoy is told takes its way."""
-    try:
-        return [one.id for one in user.models.list()] == [MODEL]
-    except openai.APIError:
-        return False
-
-
-def pods_of_gateway(cluster: Cluster) -> list[Body]:
-    """All of them, also those that are ending."""
-    selector = "labelSelector=serving.quire.dev%2Frole%3Dgateway"
-    found = cluster.api.get(f"/api/v1/namespaces/{SYSTEM}/pods?{selector}")
-    return list(found["items"]) if found else []
-
-
-def uids(pods: list[Body]) -> set[str]:
-    """Who they are."""
-    return {pod["metadata"]["uid"] for pod in pods}
-
-
-def all_engines(service: Service) -> list[Body]:
-    """Its engine pods with those that are ending."""
-    selector = "labelSelector=serving.quire.dev%2Frole%3Dengine"
-    found = service.cluster.api.get(f"/api/v1/namespaces/{service.namespace}/pods?{selector}")
-    return list(found["items"]) if found else []
-
-
 def num_running(client: Client, service: Service) -> int:
     """Sequences that its engines compute, by their own accounts."""
     path = f"/api/v1/namespaces/{service.namespace}/secrets/{service.name}-internal"
@@ -137,7 +98,7 @@ def num_running(client: Client, service: Service) -> int:
 def test_a_stream_comes_piece_by_piece_and_its_reader_may_leave(
     traffic: Service, question_pod: Client
 ) -> None:
-    with as_user(traffic.cluster) as user:
+    with as_user(traffic.cluster, HOST, KEY) as user:
         stream = user.chat.completions.create(
             model=MODEL, messages=MESSAGES, max_tokens=4000, stream=True
         )
@@ -153,7 +114,10 @@ def test_a_stream_comes_piece_by_piece_and_its_reader_may_leave(
 @pytest.mark.parametrize("is_direct", [True, False], ids=["direct", "through the ingress"])
 def test_openais_client_passes(traffic: Service, is_direct: bool, tmp_path: Path) -> None:
     if not is_direct:
-        with as_user(traffic.cluster) as user, as_user(traffic.cluster, "x" * 22) as stranger:
+        with (
+            as_user(traffic.cluster, HOST, KEY) as user,
+            as_user(traffic.cluster, HOST, "x" * 22) as stranger,
+        ):
             check(user, stranger)
         return
     keys = tmp_path / "keys"
@@ -200,7 +164,10 @@ def test_who_asks_too_often_is_told_when_to_come_again(traffic: Service) -> None
         for _ in range(20):  # the gateways share a limit, and each has its part
             user.chat.completions.create(**QUESTION | {"max_tokens": 1})
 
-    with as_user(traffic.cluster, SLOW_KEY) as user, pytest.raises(openai.RateLimitError) as raised:
+    with (
+        as_user(traffic.cluster, HOST, SLOW_KEY) as user,
+        pytest.raises(openai.RateLimitError) as raised,
+    ):
         ask_on()
     assert float(raised.value.response.headers["retry-after"]) > 0
 
@@ -208,10 +175,13 @@ def test_who_asks_too_often_is_told_when_to_come_again(traffic: Service) -> None
 def test_engines_are_replaced_under_load_and_nothing_is_lost(
     traffic: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = uids(all_engines(traffic))
-    with Load(way_in(traffic.cluster), QUESTION) as load:
+    old = uids(pods_of(traffic.cluster, "engine", traffic.namespace))
+    with Load(way_in(traffic.cluster, HOST, KEY), QUESTION) as load:
         apply_revision(traffic, 2)
-        traffic.wait(lambda: not old & uids(all_engines(traffic)), "the old ones are gone")
+        traffic.wait(
+            lambda: not old & uids(pods_of(traffic.cluster, "engine", traffic.namespace)),
+            "the old ones are gone",
+        )
         traffic.wait_for("Ready", "True")
         load.wait_for_more()
 
@@ -223,15 +193,15 @@ def test_gateways_are_replaced_under_load_and_nothing_is_lost(
     traffic: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = traffic.cluster
-    old = uids(pods_of_gateway(cluster))
-    with Load(way_in(cluster), QUESTION) as load:
+    old = uids(pods_of(cluster, "gateway"))
+    with Load(way_in(cluster, HOST, KEY), QUESTION) as load:
         name, here = "deployment/quire-gateway", f"--namespace={SYSTEM}"
         cluster.api.call("rollout", "restart", name, here)
-        traffic.wait(lambda: not old & uids(pods_of_gateway(cluster)), "the old ones are gone")
+        traffic.wait(lambda: not old & uids(pods_of(cluster, "gateway")), "the old ones are gone")
         load.wait_for_more()
 
     show(capsys, load.table("gateways are replaced"))
-    assert len(pods_of_gateway(cluster)) == 2
+    assert len(pods_of(cluster, "gateway")) == 2
     assert load.failures == []
 
 
@@ -239,9 +209,9 @@ def test_a_killed_gateway_takes_its_own_open_streams_and_no_others(
     traffic: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = traffic.cluster
-    traffic.wait(lambda: len(pods_of_gateway(cluster)) == 2, "there are two gateways")
-    victim, other = pods_of_gateway(cluster)
-    with Load(way_in(cluster), QUESTION) as load:
+    traffic.wait(lambda: len(pods_of(cluster, "gateway")) == 2, "there are two gateways")
+    victim, other = pods_of(cluster, "gateway")
+    with Load(way_in(cluster, HOST, KEY), QUESTION) as load:
         kill_container(cluster, victim)
         load.wait_for_more()
         traffic.wait(lambda: restarted(cluster, victim), "it is started again")
@@ -260,11 +230,5 @@ def test_a_killed_gateway_takes_its_own_open_streams_and_no_others(
 def restarted(cluster: Cluster, pod: Body) -> bool:
     """Whether its container was started again, and is ready."""
     uid = pod["metadata"]["uid"]
-    (now,) = (one for one in pods_of_gateway(cluster) if one["metadata"]["uid"] == uid)
+    (now,) = (one for one in pods_of(cluster, "gateway") if one["metadata"]["uid"] == uid)
     return restarts(now) > restarts(pod) and is_ready(now)
-
-
-def show(capsys: pytest.CaptureFixture[str], table: str) -> None:
-    """Print it, whether or not the test passes."""
-    with capsys.disabled():
-        print(table)

@@ -15,7 +15,7 @@ def provide(cluster: Cluster, node: str, name: str, content: dict[str, Path]) ->
     They are mounted in the node's own namespaces, so nothing is copied and all goes with the node.
     """
     root = f"/run/volumes/{name}"
-    lines = [f"mkdir -p {root}", f"chmod 755 {root}"]
+    lines = [f"mkdir -p {root}", f"chmod 1777 {root}"]
     for inside, source in content.items():
         target, path = f"{root}/{inside}", shlex.quote(str(source))
         lines.append(f"mkdir -p {target}" if source.is_dir() else f"touch {target}")
