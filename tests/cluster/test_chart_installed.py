@@ -46,6 +46,8 @@ def helm(cluster: Cluster, helm_program: Path, tmp_path: Path) -> Iterator[Helm]
     yield helm
     for release in json.loads(helm.call("list", "--all-namespaces", "--output=json")):
         helm.uninstall(release["name"], release["namespace"])
+    # Helm waits for Deployments, not for their pods: the next test would take these for its own
+    wait_until(lambda: not (_pods(cluster, "operator") or _pods(cluster, "gateway")), _SECONDS)
     cluster.api.call("delete", "qis", "--all", "--all-namespaces", "--timeout=110s")
 
 
