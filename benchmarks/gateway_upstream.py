@@ -8,6 +8,7 @@ that it has room for anything. `GET /streams` tells how many streams it works on
 import asyncio
 import re
 import sys
+from functools import cache
 
 import msgspec
 import uvloop
@@ -15,8 +16,12 @@ import uvloop
 from quire_engine.profiles.step_time import constant_step_time
 from quire_engine.protocol.messages import BlockCounts, Thresholds
 from quire_engine.protocol.state import EngineState, Heartbeat, PrefixChunkLog, SequenceCounts
+from quire_engine.startup_heap import freeze_startup_heap
 
 CHUNK_SECONDS = 0.05
+_NUM_TURNS = 50
+"""Streams take turns of a millisecond, and those of one turn share a timer: with one each, the
+engine and the load of 2,000 streams would need more than the core that they have."""
 _MUCH = 1 << 30
 _STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -31,6 +36,9 @@ _SHORT = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
 
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+_CHUNK, _LAST = chunk(_EVENT), chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 
 def state() -> EngineState:
@@ -71,6 +79,7 @@ class Connection(asyncio.Protocol):
         self._received = b""
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._floods = False
+        self._num_left = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
@@ -105,9 +114,9 @@ class Connection(asyncio.Protocol):
             self._transport.write(_STREAM_HEAD + chunk(event))
             self._beat()
         elif head.startswith(b"GET /streams"):
-            text = b"%d}" % len(_streaming)
-            line = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b"
-            self._transport.write(line % (len(text), text))
+            self._tell(b"%d}" % len(_streaming))
+        elif head.startswith(b"GET /v1/models"):  # smg asks for it
+            self._tell(b'{"object":"list","data":[{"id":"m","object":"model"}]}')
         elif b'"stream":true' in (body := body.replace(b" ", b"")):
             _streaming.add(self)
             self._transport.write(_STREAM_HEAD)
@@ -116,9 +125,14 @@ class Connection(asyncio.Protocol):
                 self._flood()
                 return
             found = re.search(rb'"max_tokens": *(\d+)', body)
-            self._stream(int(found[1]) if found else 1, self._loop.time())
+            self._num_left = int(found[1]) if found else 1
+            _pacer().add(self)
         else:
             self._transport.write(_SHORT + _BODY)
+
+    def _tell(self, text: bytes) -> None:
+        line = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+        self._transport.write(line % (len(text), text))
 
     def _beat(self) -> None:
         event = b"event: heartbeat\ndata: %b\n\n" % msgspec.json.encode(
@@ -131,22 +145,47 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_soon(self._flood)
         self._transport.write(_FLOOD)
 
-    def _stream(self, num_left: int, at: float) -> None:
-        if num_left == 0:
-            _streaming.discard(self)
-            self._transport.write(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
-            return
-        self._transport.write(chunk(_EVENT))
-        at += CHUNK_SECONDS
-        self._timer = self._loop.call_at(at, self._stream, num_left - 1, at)
+    def step(self) -> bool:
+        """Send a chunk, if the client is there and has not had all; returns whether it was so."""
+        if self not in _streaming:
+            return False
+        if self._num_left > 0:
+            self._num_left -= 1
+            self._transport.write(_CHUNK)
+            return True
+        _streaming.discard(self)
+        self._transport.write(_LAST)
+        return False
 
 
+class Pacer:
+    """Lets streams take turns, each every `CHUNK_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._turns: list[list[Connection]] = [[] for _ in range(_NUM_TURNS)]
+        self._number, self._at = 0, self._loop.time()
+        self._next()
+
+    def add(self, connection: Connection) -> None:
+        """Begin with the next turn."""
+        self._turns[self._number % _NUM_TURNS].append(connection)
+
+    def _next(self) -> None:
+        turn, self._number = self._number % _NUM_TURNS, self._number + 1
+        self._turns[turn] = [one for one in self._turns[turn] if one.step()]
+        self._at += CHUNK_SECONDS / _NUM_TURNS
+        self._loop.call_at(self._at, self._next)
+
+
+_pacer = cache(Pacer)
 _streaming: set[Connection] = set()
 
 
 async def serve(port: int) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Connection, "127.0.0.1", port, backlog=4096)
+    freeze_startup_heap()
     print(f"on 127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-_PACKAGE = _ROOT / "gateway" / "quire_gateway"
+PACKAGE = _ROOT / "gateway" / "quire_gateway"
 _MODULES = (
     *("choosing/choose", "choosing/demand", "choosing/endpoint", "choosing/figures"),
     *("choosing/prefix_index", "choosing/queue", "choosing/rate_limit", "choosing/retry"),
@@ -46,14 +46,14 @@ def compile_into(folder: Path) -> None:
         The folder holds such a package already, or mypyc fails, or what it makes does; messages
         are shown.
     """
-    target = folder / _PACKAGE.name
+    target = folder / PACKAGE.name
     if target.exists():
         raise SystemExit(f"{target} exists: name another folder, or remove it")
-    shutil.copytree(_PACKAGE, target, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, target, ignore=shutil.ignore_patterns("__pycache__"))
     for name in _MODULES:
         path = target / f"{name}.py"
         path.write_text(with_written_inits(path.read_text()))
-    paths = [f"{_PACKAGE.name}/{name}.py" for name in _MODULES]
+    paths = [f"{PACKAGE.name}/{name}.py" for name in _MODULES]
     search = os.pathsep.join(map(str, (folder.resolve(), _ROOT / "engine")))
     environment = os.environ | {"MYPYPATH": search, "PYTHONPATH": search}
     command = (sys.executable, "-m", "mypyc", "--ignore-missing-imports", *paths)
