@@ -182,3 +182,26 @@ def test_a_status_that_is_not_taken_is_said_without_its_figures(
     finally:
         api_cluster.api.apply(crd())
     wait_until(lambda: degraded(api_cluster, namespace)[0] != "StatusRefused", seconds=120)
+
+
+@pytest.fixture
+def older_kind(api_cluster: Cluster, operator: RunningOperator) -> Iterator[None]:
+    """A kind from before a field of the status, until the test's end."""
+    older = crd()
+    schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["status"]["properties"]["hourlyCost"]
+    api_cluster.api.apply(older)
+    yield
+    api_cluster.api.apply(crd())
+
+
+def test_a_kind_older_than_the_operator_is_told_of_and_engines_are_made(
+    api_cluster: Cluster, operator: RunningOperator, older_kind: None, namespace: str
+) -> None:
+    make(api_cluster, namespace)
+    words = "is older than this operator: `kubectl apply --server-side -f manifests/crds`"
+    wait_until(lambda: words in operator.log.read_text(), seconds=90)
+    assert get(api_cluster, "deployment", namespace, "chat-l4") is not None
+
+    api_cluster.api.apply(crd())
+    wait_for_status(api_cluster, namespace)

@@ -17,7 +17,7 @@ from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.dynamic import DynamicClient
 
-from quire_operator.cluster.kinds import BY_NAME, EVENTS, Kind
+from quire_operator.cluster.kinds import BY_NAME, EVENTS, SERVICES, Kind
 from quire_operator.errors import ApiError, RetryableError, SettingsError
 
 Body = dict[str, Any]
@@ -26,6 +26,7 @@ _TIMEOUT_SECONDS = 10.0
 _RETRYABLE = frozenset((408, 409, 429, 500, 502, 503, 504))
 _APPLY_PATCH = "application/apply-patch+yaml; charset=utf-8"
 _PERMANENT_500 = "failed to create typed patch object"
+_OLDER_KIND = "field not declared in schema"
 _ONE_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -218,6 +219,11 @@ async def _configure(settings: client.Configuration) -> None:
 def _error(method: str, path: str, error: ApiException) -> ApiError:
     status, message = int(error.status or 0), _message(error)
     text = f"{method.upper()} {path}: {status} {message}"
+    if f"/{SERVICES.plural}/" in path and _OLDER_KIND in message:
+        text += (
+            "; the cluster's InferenceService is older than this operator:"
+            " `kubectl apply --server-side -f manifests/crds` brings it up to date"
+        )
     if status in _RETRYABLE and _PERMANENT_500 not in message:
         return RetryableError(text, status, message)
     return ApiError(text, status, message)
