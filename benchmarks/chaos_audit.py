@@ -9,6 +9,8 @@ from tests.api.servers import wait_until
 from tests.nodes.clients import Client
 from tests.nodes.services import Body, Service
 
+_PLACE = "audit"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
@@ -47,7 +49,8 @@ class Audit:
 
 def audit(cluster: Cluster, service: Service) -> Audit:
     """Ask every engine, by the token that gateways have; they may take a moment to be idle."""
-    client = Client(cluster, service.namespace)
+    cluster.api.call("create", "namespace", _PLACE)
+    client = Client(cluster, _PLACE)
     path = f"/api/v1/namespaces/{service.namespace}/secrets/{service.name}-internal"
     tokens = base64.b64decode(cluster.api.get(path)["data"]["tokens"]).decode().split()
 

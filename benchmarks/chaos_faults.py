@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hack.cluster.cluster import Cluster
+from tests.api.servers import wait_until
 from tests.cluster.operators import SYSTEM
 from tests.nodes.faults import cut_off, kill_container
 from tests.nodes.seen import pods_of
@@ -38,10 +39,17 @@ class Stage:
         self.mend()
 
     def ready(self, role: str) -> list[Body]:
-        """Pods of a role that are ready."""
-        place = self.namespace if role == "engine" else SYSTEM
-        pods = pods_of(self.cluster, role, place)
-        return [pod for pod in pods if is_ready(pod) and "deletionTimestamp" not in pod["metadata"]]
+        """Pods of a role that are ready, once there is one."""
+        found: list[Body] = []
+
+        def find() -> bool:
+            pods = pods_of(self.cluster, role, self.namespace if role == "engine" else SYSTEM)
+            staying = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+            found[:] = [pod for pod in staying if is_ready(pod)]
+            return bool(found)
+
+        wait_until(find, pause_seconds=0.2)
+        return found
 
 
 class Fault(NamedTuple):

@@ -108,10 +108,12 @@ class Service:
         self.wait(is_so, f"{kind} is {status} {reason}")
         return self.condition(kind)
 
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
+    def wait(
+        self, condition: Callable[[], bool], what: str, seconds: float = _WAIT_SECONDS
+    ) -> None:
         """Wait, and if in vain say what there is."""
         try:
-            wait_until(condition, seconds=_WAIT_SECONDS, pause_seconds=_POLL_SECONDS)
+            wait_until(condition, seconds, pause_seconds=_POLL_SECONDS)
         except AssertionError:
             raise AssertionError(f"not so: {what}\n{self.describe()}") from None
 

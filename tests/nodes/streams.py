@@ -46,6 +46,8 @@ class Load:
     client: dict[str, Any]
     question: dict[str, Any]
     num_streams: int = 10
+    pause_seconds: float = 0.0
+    """Of each stream, between an answer and the next question."""
     outcomes: list[Outcome] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -127,6 +129,7 @@ class Load:
             self.outcomes.append(outcome)
             if outcome.kind != COMPLETE:
                 await asyncio.sleep(0.2)  # or refusals would be all that there is
+            await asyncio.sleep(self.pause_seconds)
 
     async def _ask(self, client: openai.AsyncOpenAI, outcome: Outcome) -> None:
         stream = await client.chat.completions.create(**self.question, stream=True)

@@ -64,8 +64,8 @@ def test_replicas_of_two_types_come_with_the_load_and_go_with_it(
         most = replicas(service)
         restart_operators(service)
         assert sum(replicas(service).values()) >= sum(most.values())  # none is taken away
-    with Load(way_in(installed, HOST), QUESTION, num_streams=1) as trickle:
-        service.wait(lambda: sum(replicas(service).values()) == 1, "one is left")
+    with Load(way_in(installed, HOST), QUESTION, num_streams=1, pause_seconds=6) as trickle:
+        service.wait(lambda: sum(replicas(service).values()) == 1, "one is left", seconds=400)
         service.wait(lambda: len(pods_of(installed, "engine", restricted)) == 1, "others end")
         trickle.wait_for_more()
 
