@@ -3,6 +3,7 @@
 from hack.observability import engine_panels as engine
 from hack.observability import gateway_panels as gateway
 from hack.observability import operator_panels as operator
+from hack.observability import scaling_panels as scaling
 from hack.observability.panels import Board
 
 BOARDS = (
@@ -18,12 +19,15 @@ BOARDS = (
     ),
     Board(
         "services",
-        "quire: services",
+        "quire: services and scaling",
         "quire_operator_service_ready",
         (
-            ("Replicas", (operator.READY, operator.REPLICAS, operator.WANTED, gateway.ENGINES)),
+            ("Replicas", (operator.READY, operator.REPLICAS, scaling.WANTED, scaling.COST)),
             ("Demand", (gateway.ARRIVALS, gateway.QUEUE, gateway.PROMISES, engine.PRESSURE)),
+            ("Scaling", (scaling.PRESSURE, scaling.LOAD, scaling.TRAFFIC, scaling.DECISIONS)),
+            ("What it is decided from", (scaling.FINDINGS, scaling.INPUTS, scaling.HEARD)),
         ),
+        scaling.MARKS,
     ),
     Board(
         "gateway",
@@ -57,6 +61,7 @@ BOARDS = (
                     operator.WRITES,
                     operator.LOOK_FAILURES,
                     operator.LENGTH,
+                    scaling.DECIDING,
                 ),
             ),
         ),

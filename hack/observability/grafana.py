@@ -40,6 +40,15 @@ def dashboard_text(board: Board) -> str:
             .all_value(".*")
         )
     )
+    if board.marks:
+        found = found.annotation(
+            parts.AnnotationQuery()
+            .name("Scaling decisions")
+            .datasource(_SOURCE)
+            .enable(True)
+            .icon_color("blue")
+            .expr(board.marks)
+        )
     for title, panels in board.rows:
         found = found.with_row(parts.Row(title))
         for panel in panels:

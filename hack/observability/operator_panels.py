@@ -21,21 +21,6 @@ REPLICAS = Panel(
     ),
     "stacked",
 )
-WANTED = Panel(
-    "Replicas that are wanted and not ready",
-    "short",
-    "They wait for a node, load their model, or fail.",
-    (
-        Query(
-            "max by (service, accelerator)"
-            f' (quire_operator_service_replicas{{{HERE}, state="desired"}})'
-            " - max by (service, accelerator)"
-            f' (quire_operator_service_replicas{{{HERE}, state="ready"}})',
-            "{{service}} {{accelerator}}",
-        ),
-    ),
-    "stacked",
-)
 LEADER = Panel(
     "Leader",
     "short",

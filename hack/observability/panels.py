@@ -40,6 +40,8 @@ class Board(NamedTuple):
     series: str
     """A series whose labels are the choice of services."""
     rows: tuple[tuple[str, tuple[Panel, ...]], ...]
+    marks: str = ""
+    """An expression; where it gives something, all panels have a mark."""
 
 
 def rate(series: str, by: str, more: str = "") -> str:

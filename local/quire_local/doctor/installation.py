@@ -148,7 +148,8 @@ def _leader(api: ClusterApi, namespace: str, pods: set[str]) -> Finding:
         words = f"{holder} leads and has not said so for {age:.0f} s"
         return fail("leader", words, logs)
     if not any(holder.startswith(name) for name in pods):
-        return warn("leader", f"{holder} leads, and is none of the operator's pods", logs)
+        words = f"{holder} leads by its Lease, and no such pod is there: another does when it ends"
+        return warn("leader", words, logs)
     return ok("leader", holder)
 
 

@@ -1,9 +1,12 @@
 """Metrics of scaling: what decisions were made from, and what they were."""
 
+from collections.abc import Mapping
+from typing import get_args
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from quire_operator.cluster.store import Key
-from quire_operator.scaling.decision import ServiceDecision
+from quire_operator.scaling.decision import Action, ServiceDecision
 
 _SERVICE = ["namespace", "name"]
 _ACCELERATOR = [*_SERVICE, "accelerator"]
@@ -33,14 +36,32 @@ class ScalingMetrics:
         )
         self._pressure = Gauge(
             "quire_operator_scaling_pressure",
-            "Mean pressure of the ready replicas; at 1 they refuse.",
-            _SERVICE,
+            "Mean pressure of the ready replicas, and the term that binds; at 1 they refuse.",
+            [*_SERVICE, "term"],
             registry=registry,
         )
         self._fresh = Gauge(
             "quire_operator_scaling_metrics_fresh",
             "Whether everything was heard lately: else nothing is taken away.",
             _SERVICE,
+            registry=registry,
+        )
+        self._oldest = Gauge(
+            "quire_operator_scaling_oldest_input_seconds",
+            "Age of the oldest of what gateways and ready replicas told.",
+            _SERVICE,
+            registry=registry,
+        )
+        self._finding = Gauge(
+            "quire_operator_scaling_finding",
+            "1 for what stands in the way of scaling now, such as Infeasible or ShortOfGpus.",
+            [*_SERVICE, "code"],
+            registry=registry,
+        )
+        self._cost = Gauge(
+            "quire_operator_scaling_replica_cost_per_hour",
+            "What one replica costs, assumed where no price is known.",
+            _ACCELERATOR,
             registry=registry,
         )
         self._wanted = Gauge(
@@ -78,20 +99,32 @@ class ScalingMetrics:
     def note(self, key: Key, decision: ServiceDecision) -> None:
         """One service was decided."""
         self._set(key, self._rate, (), decision.requests_per_second)
-        self._set(key, self._pressure, (), decision.pressure)
+        self._set_alone(key, self._pressure, {decision.binding: decision.pressure})
+        self._set(key, self._oldest, (), decision.oldest_input_seconds)
+        self._set_alone(key, self._finding, {one.code: 1.0 for one in decision.findings})
         self._set(key, self._fresh, (), float(decision.are_metrics_fresh))
         for name, one in decision.accelerators.items():
             self._set(key, self._wanted, (name,), one.wanted)
             self._set(key, self._capacity, (name,), one.requests_per_second)
             self._set(key, self._load, (name,), one.load)
-        labels = (*key, decision.action)
-        self._decisions.labels(*labels).inc()
-        self._shown.setdefault(key, set()).add((self._decisions, labels))
+            self._set(key, self._cost, (name,), one.cost_per_hour)
+        for action in get_args(Action):  # a count that begins at 1 would not be seen to rise
+            self._decisions.labels(*key, action)
+            self._shown.setdefault(key, set()).add((self._decisions, (*key, action)))
+        self._decisions.labels(*key, decision.action).inc()
 
     def forget(self, key: Key) -> None:
         """A service is gone, and with it its series."""
         for family, labels in self._shown.pop(key, set()):
             family.remove(*labels)
+
+    def _set_alone(self, key: Key, gauge: Gauge, values: Mapping[str, float | None]) -> None:
+        """Show these by their last label, and no others of the service."""
+        for family, labels in list(self._shown.get(key, ())):
+            if family is gauge and labels[-1] not in values:
+                self._set(key, gauge, labels[-1:], None)
+        for label, value in values.items():
+            self._set(key, gauge, (label,), value)
 
     def _set(self, key: Key, gauge: Gauge, more: tuple[str, ...], value: float | None) -> None:
         """Show a figure, or none where it is not known."""

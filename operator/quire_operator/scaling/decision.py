@@ -51,6 +51,8 @@ class AcceleratorFigures:
     is known."""
     binding: str
     """What runs out first: blocks, seats, step or first_token; empty: not known."""
+    cost_per_hour: float | None = None
+    """Of one replica, assumed where no price is known; None: it may not be used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,10 @@ class ServiceDecision:
     """New ones, as estimated now; None: not known."""
     pressure: float | None = None
     """Mean of the ready replicas, weighted by what they can do; None: not known."""
+    binding: str = ""
+    """The term of pressure that binds most of them; empty: not known."""
+    oldest_input_seconds: float | None = None
+    """Age of the oldest of what gateways and ready replicas told; None: nothing was heard."""
 
     @property
     def is_change(self) -> bool:

@@ -1,5 +1,6 @@
 """A decision in words and figures."""
 
+import math
 from collections.abc import Mapping
 
 from quire_operator.scaling.case import Case, Step
@@ -33,6 +34,8 @@ def report(case: Case, memory: ServiceMemory, step: Step) -> ServiceDecision:
         accelerators=_accelerators(case, wanted),
         requests_per_second=case.demand.rate if case.demand else None,
         pressure=case.pressure.value if case.pressure else None,
+        binding=case.pressure.binding if case.pressure else "",
+        oldest_input_seconds=_oldest(case),
     )
 
 
@@ -77,8 +80,16 @@ def _accelerators(case: Case, wanted: Mapping[str, int]) -> dict[str, Accelerato
             tokens_per_second=what.tokens_per_second if what else None,
             load=case.load_now if is_known and case.fleet.useful[name] else None,
             binding=what.binding if what else "",
+            cost_per_hour=offer.cost if offer else None,
         )
     return found
+
+
+def _oldest(case: Case) -> float | None:
+    ready = [one for one in case.service.replicas if one.is_ready and not one.is_ending]
+    ages = [one.age_seconds for one in case.service.gateways]
+    ages += [one.engine.age_seconds for one in ready if one.engine is not None]
+    return max((age for age in ages if math.isfinite(age)), default=None)
 
 
 def _hearing(case: Case) -> list[Finding]:
