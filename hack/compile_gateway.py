@@ -30,7 +30,7 @@ _MODULES = (
     *("serving/account", "serving/arrivals", "serving/claim", "serving/directory"),
     *("serving/exchange", "serving/fleet", "serving/gateway", "serving/inquiry", "serving/link"),
     *("serving/random_ids", "serving/record", "serving/relay", "serving/service"),
-    *("serving/tallies", "serving/ticket", "serving/trace_context"),
+    *("serving/lengths", "serving/tallies", "serving/ticket", "serving/trace_context"),
     *("workers/bench", "workers/channel", "workers/remote", "workers/services"),
 )
 """Without those that define msgspec's structures, which need to be classes of Python."""

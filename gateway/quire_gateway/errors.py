@@ -7,6 +7,7 @@ ApiError              an answer other than success, in OpenAI's form
 """
 
 import math
+from typing import Literal
 
 import msgspec
 
@@ -120,3 +121,30 @@ def shutting_down() -> ApiError:
 def engines_failed() -> ApiError:
     """Return what a request is told that engines got and did not answer."""
     return ApiError(502, "The engines failed on this request.", reason="failed")
+
+
+def no_engine(retry_after_seconds: float) -> ApiError:
+    """Return what a request is told whose service has no engine in time."""
+    return ApiError(
+        503,
+        "No engine of this model is ready. Send the request again later.",
+        reason="no_engine",
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+_NO_ROOM = {
+    "queue_full": "The gateway's queue for this model is full. Send the request again later.",
+    "deadline": "There was no room for this request in time. Send the request again later.",
+}
+
+
+def no_room(reason: Literal["queue_full", "deadline"], retry_after_seconds: float) -> ApiError:
+    """Return what a request is told that engines have no room for."""
+    return ApiError(
+        429,
+        _NO_ROOM[reason],
+        reason=reason,
+        code="rate_limit_exceeded",
+        retry_after_seconds=retry_after_seconds,
+    )

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from math import inf
 
 from quire_engine.protocol.state import EngineState
+from quire_gateway.choosing.demand import Demand
 from quire_gateway.choosing.figures import Figures, KnownSpeeds, OwnLoad, compute_figures
 from quire_gateway.choosing.shares import Lean
 
@@ -149,6 +150,19 @@ class Endpoint:
             self.busy_until = max(self.busy_until, now) + seconds
         self._count(sent, 1)
         self._figures = None
+
+    def predict_first_byte(
+        self, demand: Demand, num_uncached: float, now: float, *, is_stream: bool
+    ) -> float:
+        """Return the seconds until it begins to answer: a whole answer with its last token."""
+        figures = self.figures
+        if figures is None:
+            return inf
+        seconds = max(self.busy_until - now, 0.0)
+        seconds += num_uncached * figures.seconds_per_prompt_token
+        if not is_stream:
+            seconds += demand.num_sequences * demand.max_tokens * figures.seconds_per_output_token
+        return seconds
 
     def end(self, counter: int) -> None:
         """The request has ended, was refused or given up."""

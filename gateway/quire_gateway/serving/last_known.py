@@ -34,6 +34,38 @@ class LastKnown:
         return max(queued_blocks + size - room, 0.0) / room * seconds
 
 
+class LastEngines:
+    """Remembers the last engine that there was, or what the document says of it."""
+
+    def __init__(self) -> None:
+        self._state: EngineState | None = None
+        self._document: RoutingDocument | None = None
+        self._known: LastKnown | None = None
+        """Made of either when it is asked for."""
+
+    def update(self, document: RoutingDocument) -> None:
+        """There is another document."""
+        if self._document is None or document.last_engine != self._document.last_engine:
+            self._known = None
+        self._document = document
+
+    def hear(self, state: EngineState) -> None:
+        """An engine has told its state."""
+        if state.is_ready and state.tokens_per_block > 0:
+            self._state, self._known = state, None
+
+    @property
+    def known(self) -> LastKnown | None:
+        """What is known of an engine that is not there."""
+        if self._known is None:
+            document = self._document
+            if self._state is not None:
+                self._known = last_of_state(self._state)
+            elif document is not None and document.last_engine is not None:
+                self._known = last_of_document(document, document.last_engine)
+        return self._known
+
+
 def last_of_state(state: EngineState) -> LastKnown:
     """Return what an engine's state says of another one like it."""
     total, slots = state.blocks.total, state.sequences.slots

@@ -11,10 +11,9 @@ that a burst between two states spreads.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from math import inf
+from typing import Literal
 
-from quire_engine.errors import ConfigError
 from quire_engine.protocol.state import EngineState
 from quire_gateway.choosing.choose import (
     Chance,
@@ -24,27 +23,28 @@ from quire_gateway.choosing.choose import (
     count_shared,
     count_uncached,
 )
-from quire_gateway.choosing.demand import Demand, Expectations, merge_lengths
+from quire_gateway.choosing.demand import Demand, Expectations
 from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.prefix_index import PrefixIndex
 from quire_gateway.choosing.queue import FairQueue, Waiting
 from quire_gateway.choosing.retry import jitter, predict_wait
 from quire_gateway.choosing.shares import TrafficShares
-from quire_gateway.errors import ApiError, engines_failed
+from quire_gateway.errors import ApiError, engines_failed, no_engine, no_room
 from quire_gateway.routing.access import Access
-from quire_gateway.routing.document import LastEngine, RoutingDocument
+from quire_gateway.routing.document import RoutingDocument
 from quire_gateway.serving.arrivals import Arrivals
 from quire_gateway.serving.directory import Served
-from quire_gateway.serving.last_known import LastKnown, last_of_document, last_of_state
+from quire_gateway.serving.last_known import LastEngines
+from quire_gateway.serving.lengths import Lengths
 from quire_gateway.serving.ticket import Grant, Ticket
 
-LENGTHS_SECONDS = 5.0
-"""How often the estimate of answers' lengths is made anew."""
 _MANY_HEADS = 64
 """So many turns are looked at when the first finds no room: a big request does not hold up smaller
 ones, or those that share what is in flight."""
 _MANY_CHOICES = 8
 """Of these so many may fail to find an engine though one has room for as much."""
+_FIRST_ENGINE_SECONDS = 5.0
+"""Who waited in vain for an engine need not come again before."""
 HANG_SECONDS = 30.0
 _HANG_FACTOR = 4.0
 """So many times as long as predicted an answer may take to begin, and `HANG_SECONDS` more."""
@@ -106,27 +106,14 @@ class Service(Served):
         """Of those that have waited and are about to be told."""
         self._holding: set[Endpoint] = set()
         self._why_closed: Callable[[], ApiError] | None = None
-        self._survival = Expectations(merge_lengths([]))
-        self._survival_at = -inf
-        self._last_state: EngineState | None = None
-        self._last_engine: LastEngine | None = None
-        self._last: LastKnown | None = None
-        """Made of either when it is asked for."""
+        self._last = LastEngines()
+        self._lengths = Lengths(clock, self._last)
         self.update(document)
 
     @property
     def survival(self) -> Expectations:
         """How long answers run on, over all engines."""
-        now = self._clock()
-        if now - self._survival_at >= LENGTHS_SECONDS:
-            self._survival_at = now
-            states = [one.state.output_lengths for one in self.endpoints if one.state]
-            if not states and (last := self._last_known()) is not None:
-                states = [last.output_lengths]
-            # where an engine says impossible things of lengths, the last estimate stays
-            with suppress(ConfigError):
-                self._survival = Expectations(merge_lengths(states))
-        return self._survival
+        return self._lengths.survival(self.endpoints)
 
     def update(self, document: RoutingDocument) -> None:
         """Use another document of the same service."""
@@ -134,8 +121,7 @@ class Service(Served):
         self.access.update(document, self._clock())
         self.queue.max_waiting = document.thresholds.max_waiting_requests
         self._shares.plan({one.name: one.traffic_share for one in document.accelerators})
-        if document.last_engine != self._last_engine:
-            self._last_engine, self._last = document.last_engine, None
+        self._last.update(document)
 
     def add(self, endpoint: Endpoint) -> None:
         """Use another engine."""
@@ -145,8 +131,7 @@ class Service(Served):
     def hear(self, endpoint: Endpoint, state: EngineState) -> None:
         """An engine has told its state: who waits may find room now."""
         self.index.follow(endpoint.slot, state.prefix_chunks)
-        if state.is_ready and state.tokens_per_block > 0:
-            self._last_state, self._last = state, None
+        self._last.hear(state)
         self.dispatch()
 
     def lose(self, endpoint: Endpoint) -> None:
@@ -255,7 +240,7 @@ class Service(Served):
     def max_model_len(self) -> int:
         """See `Served`."""
         lengths = [one.state.max_model_len for one in self.endpoints if one.state is not None]
-        if not lengths and (last := self._last_known()) is not None:
+        if not lengths and (last := self._last.known) is not None:
             return last.max_model_len
         return max(lengths, default=0)
 
@@ -284,7 +269,7 @@ class Service(Served):
         )
 
     def _grant(
-        self, endpoint: Endpoint, ticket: Ticket, num_hits: int, *, holds_room: bool = False
+        self, endpoint: Endpoint, ticket: Ticket, num_hits: int, holds_room: bool = False
     ) -> Grant:
         grant = Grant(endpoint, self._next_counter(), holds_room=holds_room)
         figures, demand = endpoint.figures, ticket.demand
@@ -293,7 +278,10 @@ class Service(Served):
             grant.num_blocks -= count_shared(demand, endpoint, num_hits, figures.block_size)
         num_uncached = count_uncached(demand, num_hits)
         now = self._clock()
-        grant.first_byte_seconds = self._bound_first_byte(grant, ticket, num_uncached, now)
+        seconds = endpoint.predict_first_byte(demand, num_uncached, now, is_stream=ticket.is_stream)
+        if holds_room:
+            seconds += self.document.thresholds.max_queue_seconds
+        grant.first_byte_seconds = self._hang_seconds + _HANG_FACTOR * seconds
         prefix = demand.chunks[0] if demand.chunks else None
         endpoint.send(grant.counter, grant.num_blocks, num_uncached, now, prefix)
         self.index.expect(endpoint.slot, demand.chunks, now)
@@ -301,21 +289,6 @@ class Service(Served):
         if holds_room:
             self._holding.add(endpoint)
         return grant
-
-    def _bound_first_byte(
-        self, grant: Grant, ticket: Ticket, num_uncached: float, now: float
-    ) -> float:
-        """Seconds within which its engine must have begun to answer."""
-        figures, demand = grant.endpoint.figures, ticket.demand
-        if figures is None:
-            return inf
-        seconds = max(grant.endpoint.busy_until - now, 0.0)
-        seconds += num_uncached * figures.seconds_per_prompt_token
-        if not ticket.is_stream:
-            seconds += demand.num_sequences * demand.max_tokens * figures.seconds_per_output_token
-        if grant.holds_room:
-            seconds += self.document.thresholds.max_queue_seconds
-        return self._hang_seconds + _HANG_FACTOR * seconds
 
     def _wait(self, ticket: Ticket, tell: Tell) -> Waiting:
         if self.queue.is_full:
@@ -397,8 +370,7 @@ class Service(Served):
             self.queue.take(waiting)
             del self._waiting[waiting]
             num_hits = hits.get(endpoint.slot, 0)
-            grant = self._grant(endpoint, ticket, num_hits, holds_room=holds_room)
-            self._tell_soon(waiting, tell, grant)
+            self._tell_soon(waiting, tell, self._grant(endpoint, ticket, num_hits, holds_room))
             return True
         return False
 
@@ -418,37 +390,12 @@ class Service(Served):
     def _predict(self, ticket: Ticket) -> float:
         """Seconds until its turn; without an engine from when there is one, if that is known."""
         if not self.has_eligible():
-            last = self._last_known()
+            last = self._last.known
             return last.predict_wait(ticket.demand, self.queue.total_cost) if last else 0.0
         return predict_wait(self.endpoints, ticket.demand, self.queue.total_cost)
 
-    def _last_known(self) -> LastKnown | None:
-        """What is known of an engine that is not there."""
-        if self._last is None:
-            if self._last_state is not None:
-                self._last = last_of_state(self._last_state)
-            elif self._last_engine is not None:
-                self._last = last_of_document(self.document, self._last_engine)
-        return self._last
-
-    def _refuse(self, ticket: Ticket, reason: str) -> ApiError:
+    def _refuse(self, ticket: Ticket, reason: Literal["queue_full", "deadline"]) -> ApiError:
+        seconds = self._predict(ticket)
         if not self.has_eligible():
-            return ApiError(
-                503,
-                "No engine of this model is ready. Send the request again later.",
-                reason="no_engine",
-                retry_after_seconds=jitter(max(self._predict(ticket), 5.0), self._chance),
-            )
-        return ApiError(
-            429,
-            _WORDS[reason],
-            reason=reason,
-            code="rate_limit_exceeded",
-            retry_after_seconds=jitter(self._predict(ticket), self._chance),
-        )
-
-
-_WORDS = {
-    "queue_full": "The gateway's queue for this model is full. Send the request again later.",
-    "deadline": "There was no room for this request in time. Send the request again later.",
-}
+            return no_engine(jitter(max(seconds, _FIRST_ENGINE_SECONDS), self._chance))
+        return no_room(reason, jitter(seconds, self._chance))

@@ -7,7 +7,8 @@ Ask ──► Go ──► Settled ──► the end, or Go to another engine
 import logging
 from collections.abc import Callable
 
-from quire_gateway.errors import ApiError
+from quire_gateway.choosing.retry import jitter
+from quire_gateway.errors import ApiError, no_engine
 from quire_gateway.routing.document import ApiKey
 from quire_gateway.serving.claim import Claim, TellWay, Tries, tell_nobody
 from quire_gateway.serving.link import Link, Way
@@ -16,10 +17,12 @@ from quire_gateway.serving.relay import Outcome
 from quire_gateway.serving.wish import Wish
 from quire_gateway.workers import frames
 from quire_gateway.workers.channel import Channel
-from quire_gateway.workers.services import Chance, WorkerDirectory, WorkerService, no_engine
+from quire_gateway.workers.services import Chance, WorkerDirectory, WorkerService
 from quire_gateway.workers.totals import totals_of
 
 _log = logging.getLogger(__name__)
+_RETRY_SECONDS = 5.0
+"""Nobody predicts when there will be an engine."""
 _LEFT = Outcome("broken", reason="client_left")
 
 DeciderChannel = Channel[frames.FromDecider]
@@ -285,7 +288,7 @@ class RemoteClaim(Claim):
         """Look whether it has to wait on."""
         self._court.let_go(self)
         if self._court.clock() >= self._leaves_at():
-            self._tell(no_engine(self._court.chance))
+            self._tell(no_engine(jitter(_RETRY_SECONDS, self._court.chance)))
             return
         try:
             way = self._ask()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from quire_gateway.choosing.retry import jitter
-from quire_gateway.errors import ApiError
 from quire_gateway.routing.access import Access
 from quire_gateway.routing.document import RoutingDocument
 from quire_gateway.serving.directory import Directory, Served, ServiceKey
@@ -139,13 +138,3 @@ class WorkerDirectory(Directory[WorkerService]):
             link.pool.close()
             if link.relays:
                 self._left.append(link)
-
-
-def no_engine(chance: Chance) -> ApiError:
-    """Return what a request is told that nobody can decide on in time."""
-    return ApiError(
-        503,
-        "No engine of this model is ready. Send the request again later.",
-        reason="no_engine",
-        retry_after_seconds=jitter(5.0, chance),
-    )
