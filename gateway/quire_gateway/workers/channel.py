@@ -1,6 +1,7 @@
 """Frames over a unix socket: all that one turn of the event loop has to say goes in one write.
 
-Each write is a batch: its length in four bytes, then a list of frames in msgpack.
+What nobody waits for goes with what somebody does. Each write is a batch: its length in four bytes,
+then a list of frames in msgpack.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import msgspec
 _CREDENTIALS = struct.Struct("3i")
 _LENGTH_BYTES = 4
 _MAX_BATCH_BYTES = 64 << 20
+_MOMENT_SECONDS = 0.001
 
 _log = logging.getLogger(__name__)
 _encoder = msgspec.msgpack.Encoder()
@@ -51,6 +53,9 @@ class Channel(asyncio.Protocol, Generic[T]):
         self._transport: asyncio.Transport | None = None
         self._received = b""
         self._unsent: list[msgspec.Struct] = []
+        self._is_due = False
+        """Whether this turn ends with a write."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
@@ -73,9 +78,16 @@ class Channel(asyncio.Protocol, Generic[T]):
 
     def send(self, frame: msgspec.Struct) -> None:
         """Send a frame, at the end of this turn."""
-        if not self._unsent:
-            self._loop.call_soon(self._flush)
         self._unsent.append(frame)
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._flush)
+
+    def send_later(self, frame: msgspec.Struct) -> None:
+        """Send a frame that nobody waits for: with the next one, or a moment later."""
+        self._unsent.append(frame)
+        if not self._is_due and self._timer is None:
+            self._timer = self._loop.call_later(_MOMENT_SECONDS, self._flush)
 
     def close(self) -> None:
         """Close at once."""
@@ -114,7 +126,10 @@ class Channel(asyncio.Protocol, Generic[T]):
         return True
 
     def _flush(self) -> None:
-        frames, self._unsent = self._unsent, []
-        if self._transport is not None:
+        frames, self._unsent, self._is_due = self._unsent, [], False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if frames and self._transport is not None:
             batch = _encoder.encode(frames)
             self._transport.write(len(batch).to_bytes(_LENGTH_BYTES) + batch)

@@ -105,6 +105,11 @@ class RemoteCourt:
         if self._channel is not None:
             self._channel.send(frame)
 
+    def send_later(self, frame: frames.Frame) -> None:
+        """Tell the decider what it does not wait for."""
+        if self._channel is not None:
+            self._channel.send_later(frame)
+
     def forget(self, number: int) -> None:
         """The decider knows nothing of it any more."""
         self._claims.pop(number, None)
@@ -214,11 +219,13 @@ class RemoteClaim(Claim):
         if not self._number:
             return self._settle_alone(outcome, first_byte_at)
         report = frames.report_of(outcome, first_byte_at)
-        self._court.send(frames.Settled(self._number, report))
+        settled = frames.Settled(self._number, report)
         if outcome.is_over:
+            self._court.send_later(settled)  # mostly the next request is asked for just now
             self._forget()
             self._tell = tell_nobody  # it leads back here: a cycle for the garbage collector
             return None
+        self._court.send(settled)
         try:
             self._court.check_open()
         except ApiError:
