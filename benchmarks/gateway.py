@@ -8,7 +8,9 @@ What is compared is the processor time of the router alone, which the system cou
 answer, and for each chunk of many streams at once. Requests per second of one core are its inverse;
 those that came in a second are shown, too, but are the load's limit where one core cannot make as
 much load as the router takes. Latency is that of short answers at 200 a second, less what the
-engine alone takes in the same run. Lag is how much later than even a stream's chunks come.
+engine alone takes in the same run. Lag is how much later than even a stream's chunks come. Where
+the system allows it (to root), all run as real-time processes: whatever else is on the machine has
+to wait, or its turns would be the tail of every router.
 
 `--compiled` measures what `python -m hack.compile_gateway` makes, too, and compares that with the
 others in the first place, for it is what the gateway's image has; it is compiled once for each
@@ -62,9 +64,6 @@ _COMPILED = "quire compiled"
 _WORKERS = ", 2 workers"
 _ONE_THREAD = {"TOKIO_WORKER_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 _NUM_SLOW_REQUESTS = 320
-_PRIORITY = -15
-"""Of all that measures and is measured, where that is allowed: others on the machine come behind,
-or their turns would be the tail of every router."""
 _MAX_SECONDS_EACH = 90.0
 """Who takes longer for a round is left out of it."""
 
@@ -169,7 +168,7 @@ def report(options: argparse.Namespace, results: dict[str, Figures], parts: Figu
         "rounds": options.rounds,
         "cores": "one for the router, one for engine and load" if options.num_cores > 1 else "one",
         "load_average_before": options.load_before,
-        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "is_in_real_time": os.sched_getscheduler(0) == os.SCHED_RR,
         "routers": results,
     }
 
@@ -192,7 +191,7 @@ def main() -> None:
     options.ends_at = time.monotonic() + 60 * options.minutes
     options.load_before = os.getloadavg()[0]
     with suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))  # children have it, too
     raise_open_files(3 * options.streams)
     parts = {"decision_us_100_endpoints": round(decision_us(), 1), **prefix_index()}
     results = uvloop.run(run(options))
