@@ -1,12 +1,13 @@
 """The loop: observe, plan, make it so, say it.
 
 Level-triggered like the operator: whatever happens only wakes the loop, which looks at everything
-anew. Nothing here decides how many replicas there are: that is the planner's, from the resource.
+anew. Nothing here decides how many replicas there are: that is the operator's scaling and planner.
 """
 
 import asyncio
 import base64
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,22 +20,26 @@ from msgspec import structs
 
 from quire_engine.protocol.internal_token import internal_token
 from quire_engine.protocol.messages import Thresholds
+from quire_engine.protocol.state import EngineState
 from quire_local.up.deployment import Member, next_step, observe, surge_and_gap
 from quire_local.up.engine import Engine, Tools, hash_of
 from quire_local.up.engine_command import EngineCommand, Surroundings, command_of
 from quire_local.up.folder import write_private
-from quire_local.up.gateway import EngineSeen, FleetSeen, GatewayProcess
+from quire_local.up.gateway import GatewayProcess
 from quire_local.up.inventory import Inventory
 from quire_local.up.outlook import why_hopeless
 from quire_local.up.resource_file import Key, Resources
+from quire_local.up.scaling import PERIOD_SECONDS, LocalScaling
 from quire_local.up.secrets import hub_token, see_secrets
 from quire_operator.planner.documents import LIVE_KEY, ROUTING_KEY, TOKENS_KEY
 from quire_operator.planner.engine_flags import thresholds
 from quire_operator.planner.events import Event
+from quire_operator.planner.last_engine import LastEngine, last_engine_from, told_of
 from quire_operator.planner.names import ACCELERATOR_LABEL, live_config_name, routing_name
 from quire_operator.planner.observed import Observed, engine_from
 from quire_operator.planner.plan import Plan, plan
 from quire_operator.planner.settings import PlannerSettings
+from quire_operator.reconciling.scaling_reports import Report, SeenEngine, SeenService
 from quire_operator.resource.reading import InferenceService
 from quire_operator.resource.status import InferenceServiceStatus
 
@@ -71,14 +76,24 @@ class Control:
         self._number = 0
         self.engines: list[Engine] = []
         self.statuses: dict[Key, InferenceServiceStatus] = {}
-        self.seen: dict[str, EngineSeen] = {}
+        self.seen: dict[str, SeenEngine] = {}
         """What the gateway tells of engines, by address."""
-        self.fleet = FleetSeen()
+        self.scaling = LocalScaling()
+        self._report: Report | None = None
+        """What the gateway said last, however long ago."""
+        self._last_engines: dict[Key, LastEngine] = {}
+        """What services have had: gateways predict by it while they have none."""
+        self._is_scale_due = asyncio.Event()
 
     @property
     def services(self) -> Mapping[Key, InferenceService]:
         """Those that are asked for."""
         return self._resources.services
+
+    @property
+    def seen_services(self) -> list[SeenService]:
+        """As the gateway tells of them."""
+        return self._report.fleet.services if self._report is not None else []
 
     def engines_of(self, service: Key) -> list[Engine]:
         """Its engines, those that are ending too."""
@@ -97,9 +112,12 @@ class Control:
             if old is None or old.spec != service.spec:
                 self._generations[key] = self._generations.get(key, 0) + 1
         self._resources = resources
+        self._is_scale_due.set()
         for key in self.statuses.keys() - resources.services.keys():
             for several in (self.statuses, self._deployments, self._routing, self._config_maps):
                 several.pop(key, None)
+            self._last_engines.pop(key, None)
+            self.scaling.forget(key)
             for engine in self.engines_of(key):
                 engine.end()
 
@@ -123,7 +141,7 @@ class Control:
         fleet = await self._gateway.ask()
         if fleet is None:
             return
-        self.fleet = fleet
+        self._report = Report(fleet=fleet, at=time.monotonic())
         self.seen = {one.address: one for service in fleet.services for one in service.engines}
         for engine in self.engines:
             state = self.fresh(engine)
@@ -133,6 +151,25 @@ class Control:
             limits = thresholds(service)
             if state.state.thresholds not in (None, limits):
                 await self._tell_limits(engine, limits)
+
+    async def scale_always(self) -> None:
+        """Let replicas follow the traffic, for ever; at once when the resources are others."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PERIOD_SECONDS):
+                    await self._is_scale_due.wait()
+            self._is_scale_due.clear()
+            try:
+                await self._scale_now()
+            except Exception as error:  # noqa: BLE001 - a bug must not end engines that serve
+                words = f"failed, and replicas stay as they are: {error!r}"
+                self._tools.on_line("scaling", words)
+
+    async def _scale_now(self) -> None:
+        ordered = [key for key in self.services if self._deployments.get(key)]
+        seen = [self._observe(self.services[key]) for key in ordered]
+        if await self.scaling.decide(seen, self._report):
+            self._tools.on_change()
 
     async def ask_gateway(self, path: str) -> httpx.Response | None:
         """What the gateway's management port answers; None while it does not."""
@@ -157,8 +194,11 @@ class Control:
             generation=self._generations[service.key],
             status=self.statuses.get(service.key, service.status),
         )
-        states = {one.name: self.fresh(one) for one in engines}
-        return Observed(
+        states = {
+            one.name: seen.state for one in engines if (seen := self.fresh(one)) and seen.state
+        }
+        last = self._last_engine(service.key, states.values())
+        observed = Observed(
             service=known,
             deployments={
                 name: observe(body, self._members(service.key, name, body))
@@ -166,16 +206,22 @@ class Control:
             },
             pods=tuple(one.observed() for one in engines),
             nodes=self._given.inventory.nodes(),
-            engines={
-                name: engine_from(seen.state)
-                for name, seen in states.items()
-                if seen and seen.state
-            },
+            engines={name: engine_from(state) for name, state in states.items()},
+            last_engine=last,
             secrets=see_secrets(service, self._resources.secrets),
             root_secret=self._given.root_secret,
         )
+        return self.scaling.add_to(observed)
 
-    def fresh(self, engine: Engine) -> EngineSeen | None:
+    def _last_engine(self, key: Key, states: Iterable[EngineState]) -> LastEngine | None:
+        known = self._last_engines.get(key)
+        found = next(filter(None, map(last_engine_from, states)), None)
+        told = told_of(known, found, has_engines=found is not None)
+        if told is not None:
+            self._last_engines[key] = told
+        return told
+
+    def fresh(self, engine: Engine) -> SeenEngine | None:
         """What is heard of an engine, if that was lately."""
         seen = self.seen.get(engine.address)
         is_heard = seen is not None and seen.silent_seconds < FRESH_SECONDS
@@ -189,6 +235,7 @@ class Control:
                 is_current=one.template_hash == newest,
                 is_ready=one.is_ready,
                 number=one.number,
+                is_chosen=one.name in self.scaling.victims,
             )
             for one in self.engines_of(service)
             if one.accelerator == accelerator and not one.is_ending
@@ -215,9 +262,9 @@ class Control:
                 engine.end()
         self._deployments[service.key] = wanted
         for accelerator, deployment in wanted.items():
-            self._scale(service.key, accelerator, deployment)
+            self._step(service.key, accelerator, deployment)
 
-    def _scale(self, service: Key, accelerator: str, body: Body) -> None:
+    def _step(self, service: Key, accelerator: str, body: Body) -> None:
         members = self._members(service, accelerator, body)
         surge, gap = surge_and_gap(body)
         step = next_step(body["spec"]["replicas"], members, surge=surge, gap=gap)

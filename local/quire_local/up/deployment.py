@@ -23,6 +23,8 @@ class Member:
     is_ready: bool
     number: int
     """Rises with each engine."""
+    is_chosen: bool = False
+    """Whether scaling takes it first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,5 +78,5 @@ def surge_and_gap(body: Body) -> tuple[int, int]:
     return rolling["maxSurge"], rolling["maxUnavailable"]
 
 
-def _worst_first(member: Member) -> tuple[bool, int]:
-    return member.is_ready, -member.number
+def _worst_first(member: Member) -> tuple[bool, bool, int]:
+    return not member.is_chosen, member.is_ready, -member.number

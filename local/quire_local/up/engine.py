@@ -184,6 +184,7 @@ class Engine:
             last_exit_message=self.last.message,
             num_restarts=self.num_restarts,
             address=HOST if self.port else "",
+            port=self.port,
             node=self.node or "",
         )
 

@@ -14,10 +14,10 @@ import httpx
 import msgspec
 
 from quire_engine.errors import QuireError
-from quire_engine.protocol.state import EngineState
 from quire_local.up.engine import FIRST_PAUSE_SECONDS, Tools
 from quire_local.up.folder import write_private
 from quire_local.up.process import ChildProcess, Program
+from quire_operator.reconciling.scaling_reports import SeenFleet
 
 NAME = "gateway"
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -31,38 +31,6 @@ _ERROR = "quire-gateway: error: "
 
 class GatewayFailedError(QuireError):
     """The gateway could not start; the message says why."""
-
-
-class EngineSeen(msgspec.Struct, kw_only=True):
-    """One engine, as the gateway tells of it; more fields do no harm."""
-
-    address: str
-    silent_seconds: float
-    in_flight: int = 0
-    is_eligible: bool = False
-    state: EngineState | None = None
-
-
-class Waiting(msgspec.Struct, kw_only=True):
-    """Who waits in the gateway, of one class."""
-
-    waiting: int
-    oldest_seconds: float
-
-
-class ServiceSeen(msgspec.Struct, kw_only=True):
-    """One service."""
-
-    namespace: str
-    name: str
-    queue: dict[str, Waiting] = {}
-    engines: list[EngineSeen] = []
-
-
-class FleetSeen(msgspec.Struct, kw_only=True):
-    """What the gateway sees."""
-
-    services: list[ServiceSeen] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +77,13 @@ class GatewayProcess:
         """Give it other routing documents; it sees them by itself."""
         write_private(self._routing, json.dumps(documents))
 
-    async def ask(self) -> FleetSeen | None:
+    async def ask(self) -> SeenFleet | None:
         """What it sees; None while it does not answer."""
         if not self.is_ready:
             return None
         try:
             answer = await self._tools.http.get(f"{self._management}/fleet")
-            return msgspec.json.decode(answer.raise_for_status().content, type=FleetSeen)
+            return msgspec.json.decode(answer.raise_for_status().content, type=SeenFleet)
         except (httpx.HTTPError, msgspec.MsgspecError):
             return None
 

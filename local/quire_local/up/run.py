@@ -144,7 +144,7 @@ class _Run:
         from quire_local.up.page import serve_page  # engines start while this is imported
 
         page = serve_page(self.snapshot, self.control, self.tools.http, self._page_port())
-        several = (self._follow_file(), self._listen(), page)
+        several = (self._follow_file(), self._listen(), self.control.scale_always(), page)
         return [asyncio.create_task(one) for one in several]
 
     def _page_port(self) -> PagePort:

@@ -10,9 +10,9 @@ import msgspec
 from quire_engine.protocol.messages import BlockCounts
 from quire_local.up.control import Control
 from quire_local.up.engine import Engine
-from quire_local.up.gateway import EngineSeen, ServiceSeen, Waiting
 from quire_local.up.resource_file import Key
 from quire_operator.planner.events import Event
+from quire_operator.reconciling.scaling_reports import SeenEngine, SeenQueue, SeenService
 from quire_operator.resource.status import (
     AcceleratorStatus,
     Condition,
@@ -64,8 +64,9 @@ class ServiceShown(msgspec.Struct, kw_only=True, frozen=True):
     hourly_cost: str | None
     accelerators: tuple[AcceleratorStatus, ...]
     conditions: tuple[Condition, ...]
-    decision: ScalingDecision | None
-    queue: dict[str, Waiting]
+    decisions: tuple[ScalingDecision, ...]
+    """How many replicas there are to be, and why; the newest first."""
+    queue: dict[str, SeenQueue]
     engines: list[EngineShown]
 
 
@@ -90,7 +91,7 @@ def take_snapshot(
     news: Iterable[News],
 ) -> Snapshot:
     """Collect it."""
-    seen = {(one.namespace, one.name): one for one in control.fleet.services}
+    seen = {(one.namespace, one.name): one for one in control.seen_services}
     return Snapshot(
         url=f"{url}/v1" if url else "",
         is_gateway_ready=is_gateway_ready,
@@ -105,7 +106,7 @@ def take_snapshot(
 
 
 def _service(
-    control: Control, key: Key, status: InferenceServiceStatus, seen: ServiceSeen | None
+    control: Control, key: Key, status: InferenceServiceStatus, seen: SeenService | None
 ) -> ServiceShown:
     return ServiceShown(
         name=key[1],
@@ -116,13 +117,13 @@ def _service(
         hourly_cost=status.hourly_cost,
         accelerators=status.accelerators,
         conditions=status.conditions,
-        decision=status.last_scaling_decision,
+        decisions=control.scaling.decisions(key),
         queue=seen.queue if seen else {},
         engines=[_engine(one, control.fresh(one)) for one in control.engines_of(key)],
     )
 
 
-def _engine(engine: Engine, seen: EngineSeen | None) -> EngineShown:
+def _engine(engine: Engine, seen: SeenEngine | None) -> EngineShown:
     state = seen.state if seen else None
     pressure = state.pressure if state else None
     phase, why = _phase(engine)

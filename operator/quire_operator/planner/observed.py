@@ -11,6 +11,7 @@ from quire_operator.planner.api_keys import ApiKeys
 from quire_operator.planner.last_engine import LastEngine
 from quire_operator.planner.names import (
     ACCELERATOR_LABEL,
+    ENGINE_PORT,
     GPU_RESOURCE,
     INPUTS_ANNOTATION,
     PRODUCT_LABEL,
@@ -54,6 +55,7 @@ class Pod:
     num_restarts: int = 0
     image: str = ""
     address: str = ""
+    port: int = ENGINE_PORT
     node: str = ""
 
 

@@ -12,10 +12,9 @@ from quire_engine.profiles.shipped import find_shipped
 from quire_operator.planner.deployment import is_rolling
 from quire_operator.planner.durations import seconds
 from quire_operator.planner.memory import find_misfits, shape_of_source
-from quire_operator.planner.names import ENGINE_PORT
 from quire_operator.planner.observed import Node, Observed, Pod, moment
 from quire_operator.planner.placement import price_of
-from quire_operator.reconciling.scaling_fleet import Report, SeenEngine
+from quire_operator.reconciling.scaling_reports import Report, SeenEngine
 from quire_operator.resource.accelerator import Accelerator
 from quire_operator.resource.reading import InferenceService
 from quire_operator.scaling.inputs import (
@@ -201,7 +200,7 @@ def _refused(observed: Observed) -> Iterable[Replica]:
 def address_of(pod: Pod) -> str:
     """As gateways name an engine."""
     host = f"[{pod.address}]" if ":" in pod.address else pod.address
-    return f"{host}:{ENGINE_PORT}"
+    return f"{host}:{pod.port}"
 
 
 def _newest(

@@ -88,3 +88,9 @@ def test_the_planner_sees_what_a_cluster_would_show_it() -> None:
     assert (seen.accelerator, seen.replicas, seen.is_one_by_one) == ("l4", 2, True)
     assert (seen.num_pods, seen.num_updated, seen.num_ready) == (2, 1, 1)
     assert seen.is_observed
+
+
+def test_what_scaling_chose_goes_first() -> None:
+    chosen, newest = replace(member(1), is_chosen=True), member(2)
+    assert next_step(1, [chosen, newest], surge=1, gap=0).leaving == ("e-1",)
+    assert next_step(2, [chosen, newest], surge=1, gap=0).leaving == ()

@@ -1,0 +1,130 @@
+"""Replicas that follow the traffic: the operator's own decisions, on what this run's gateway says.
+
+    gateway's report, engines ──► inputs ──► decide ──► outcome, victims ──► the next look's plans
+
+What was decided is kept here; a gateway that does not answer, or a file that is read again, changes
+no replica count by itself.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from quire_local.up.resource_file import Key
+from quire_operator.planner.conditions import stamp
+from quire_operator.planner.observed import Observed
+from quire_operator.reconciling.scaling_inputs import service_inputs
+from quire_operator.reconciling.scaling_reports import Report
+from quire_operator.resource.status import ReplicasOn, ScalingDecision
+from quire_operator.scaling.decision import ScalingMemory, ServiceDecision
+from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
+from quire_operator.scaling.outcome import Outcome, outcome_of
+
+PERIOD_SECONDS = 5.0
+_MOST_INPUTS = 32
+_MOST_REASON = 2000
+_KEPT_DECISIONS = 20
+
+
+class LocalScaling:
+    """Decides for all services of a run, and remembers what it decided."""
+
+    def __init__(self) -> None:
+        self._memory = ScalingMemory()
+        self._outcomes: dict[Key, Outcome] = {}
+        self._last: dict[Key, ScalingDecision] = {}
+        self._decisions: dict[Key, deque[ScalingDecision]] = {}
+        self.victims: frozenset[str] = frozenset()
+        """Engines that go when there are to be fewer."""
+
+    def add_to(self, observed: Observed) -> Observed:
+        """Let a plan know what was decided."""
+        key = observed.service.key
+        return replace(
+            observed,
+            is_scaling=True,
+            scaled=self._outcomes.get(key),
+            last_scaling=self._last.get(key),
+        )
+
+    def decisions(self, service: Key) -> tuple[ScalingDecision, ...]:
+        """The last changes and advice, the newest first."""
+        return tuple(self._decisions.get(service, ()))
+
+    def forget(self, service: Key) -> None:
+        """It is gone, or its replicas are somebody else's to decide."""
+        self._outcomes.pop(service, None)
+        self._last.pop(service, None)
+
+    async def decide(self, services: Sequence[Observed], report: Report | None) -> bool:
+        """Decide now; whether anything is otherwise than before.
+
+        Parameters
+        ----------
+        services
+            Those whose replicas were asked for once.
+        report
+            What the gateway said last, however long ago.
+        """
+        from quire_operator.scaling.decide import decide  # HiGHS: engines start meanwhile
+
+        now = time.monotonic()
+        reports = [report] if report is not None else []
+        inputs = ScalingInputs(
+            now=time.time(),
+            services=tuple(
+                _without_patience(service_inputs(one, reports, 1, now)) for one in services
+            ),
+        )
+        decision, self._memory = await asyncio.to_thread(decide, inputs, self._memory)
+        self.victims = frozenset(name for one in decision.services for name in one.victims)
+        pairs = zip(services, decision.services, strict=True)
+        news = [self._take(observed, one) for observed, one in pairs]
+        return any(news)
+
+    def _take(self, observed: Observed, decision: ServiceDecision) -> bool:
+        key, spec = observed.service.key, observed.service.spec
+        if spec.suspend or spec.scaling.mode == "External":
+            self.forget(key)
+            return False
+        before = {name: one.replicas for name, one in observed.deployments.items()}
+        if decision.is_change:
+            self._record(key, before, decision.replicas, decision)
+        elif spec.scaling.mode == "Recommend" and self._is_new_advice(key, decision.wanted):
+            self._record(key, before, decision.wanted, decision)
+        outcome = outcome_of(decision)
+        is_news = decision.is_change or outcome != self._outcomes.get(key)
+        self._outcomes[key] = outcome
+        return is_news
+
+    def _is_new_advice(self, key: Key, wanted: Mapping[str, int]) -> bool:
+        last = self._last.get(key)
+        return last is None or {one.name: one.replicas for one in last.after} != dict(wanted)
+
+    def _record(
+        self, key: Key, before: Mapping[str, int], after: Mapping[str, int], one: ServiceDecision
+    ) -> None:
+        made = ScalingDecision(
+            time=stamp(datetime.now(UTC)),
+            before=_replicas(before),
+            after=_replicas(after),
+            reason=one.reason[:_MOST_REASON],
+            inputs=dict(list(one.inputs.items())[:_MOST_INPUTS]),
+        )
+        self._last[key] = made
+        self._decisions.setdefault(key, deque(maxlen=_KEPT_DECISIONS)).appendleft(made)
+
+
+def _replicas(counts: Mapping[str, int]) -> tuple[ReplicasOn, ...]:
+    return tuple(ReplicasOn(name=name, replicas=count) for name, count in counts.items())
+
+
+def _without_patience(service: ServiceInputs) -> ServiceInputs:
+    """Nothing brings GPUs here: others stand in at once for a replica that finds none."""
+    accelerators = tuple(
+        replace(one, provision_timeout_seconds=0.0) for one in service.accelerators
+    )
+    return replace(service, accelerators=accelerators)
