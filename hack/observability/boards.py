@@ -12,9 +12,9 @@ BOARDS = (
         "quire: KV blocks",
         "quire_blocks_capacity",
         (
-            ("Room", (engine.BLOCKS, engine.RESERVED, engine.PRESSURE, engine.ADMISSION)),
+            ("Room", (engine.BLOCKS, engine.SHARES, engine.PRESSURE, engine.ADMISSION)),
             ("Work", (engine.ENGINE_QUEUE, engine.TOKENS, engine.STEPS, engine.PREFIXES)),
-            ("Latency", (engine.FIRST_TOKEN, engine.PACE, engine.PREEMPTIONS)),
+            ("Latency", (engine.FIRST_TOKEN, engine.PACE, engine.PREEMPTIONS, engine.RECOMPUTED)),
         ),
     ),
     Board(

@@ -17,17 +17,19 @@ BLOCKS = Panel(
     ),
     "stacked",
 )
-RESERVED = Panel(
-    "Reserved, as a share of all blocks",
+SHARES = Panel(
+    "Held and reserved, as shares of all blocks",
     "percentunit",
-    "The peak of predicted blocks by which requests are admitted. Scaling aims at the service's"
-    " memoryPressure.target; admission ends at memoryPressure.admission, which is 1 in Pressure.",
-    (
+    "Reserved is the peak of predicted blocks by which requests are admitted. Scaling aims at the"
+    " service's memoryPressure.target; admission ends at memoryPressure.admission, which is 1 in"
+    " Pressure.",
+    tuple(
         Query(
-            f"{total('quire_blocks_reserved', 'service, pod')} / "
+            f"{total(f'quire_blocks_{state}', 'service, pod')} / "
             f"{total('quire_blocks_capacity', 'service, pod')}",
-            "{{service}} {{pod}}",
-        ),
+            f"{state} {{{{service}}}} {{{{pod}}}}",
+        )
+        for state in ("held", "reserved")
     ),
     edge=1,
 )
@@ -47,13 +49,23 @@ ADMISSION = Panel(
     "stacked",
 )
 PREEMPTIONS = Panel(
-    "Preemptions, and tokens computed again",
-    "short",
-    "Per second. Requests lose their blocks only when none is free.",
+    "Preemptions by cause",
+    "cps",
+    "blocks: none was free, since predictions were too low. priority: background work gave way.",
+    (Query(rate("quire_preemptions_total", "service, cause"), "{{service}} {{cause}}"),),
+)
+RECOMPUTED = Panel(
+    "Tokens computed again, of all",
+    "percentunit",
+    "Of requests that had lost their blocks. The alert QuirePreemptions fires above 5 %.",
     (
-        Query(rate("quire_preemptions_total", "service, cause"), "{{service}} {{cause}}"),
-        Query(rate("quire_recomputed_tokens_total", "service"), "{{service}} tokens"),
+        Query(
+            f"{rate('quire_recomputed_tokens_total', 'service')} / "
+            f"{rate('quire_scheduled_tokens_total', 'service')}",
+            "{{service}}",
+        ),
     ),
+    edge=0.05,
 )
 PREFIXES = Panel(
     "Prompt tokens found in the prefix cache",
@@ -75,7 +87,7 @@ STEPS = Panel(
 )
 TOKENS = Panel(
     "Tokens generated",
-    "short",
+    "cps",
     "Per second and accelerator.",
     (
         Query(
@@ -87,7 +99,7 @@ TOKENS = Panel(
 )
 ENGINE_QUEUE = Panel(
     "Requests in engines",
-    "short",
+    "none",
     "Running and waiting, by the class that they came in.",
     (
         Query(

@@ -16,14 +16,14 @@ ARRIVALS = Panel(
 ANSWERS = Panel(
     "Answers by status",
     "reqps",
-    "0: the client left before.",
+    "0: the client left before. Without a service: requests that named no model that is known.",
     (Query(rate("quire_gateway_requests_total", "service, status"), "{{service}} {{status}}"),),
     "stacked",
 )
 REFUSALS = Panel(
     "Refusals by reason",
     "reqps",
-    "Requests that the gateway itself refused.",
+    "Requests that the gateway itself refused. Without a service: they named no known model.",
     (Query(rate("quire_gateway_refusals_total", "service, reason"), "{{service}} {{reason}}"),),
     "stacked",
 )
@@ -65,7 +65,7 @@ PROMISES = Panel(
 )
 QUEUE = Panel(
     "Requests that wait for an engine",
-    "short",
+    "none",
     "By priority.",
     (
         Query(
@@ -76,14 +76,14 @@ QUEUE = Panel(
 )
 IN_FLIGHT = Panel(
     "Requests at engines",
-    "short",
+    "none",
     "Of all gateways together.",
     (Query(total("quire_gateway_in_flight_requests", "service"), "{{service}}"),),
     "stacked",
 )
 ENGINES = Panel(
     "Engines",
-    "short",
+    "none",
     "By whether requests go there.",
     (
         Query(
@@ -102,7 +102,7 @@ KEYS = Panel(
 )
 KEY_TOKENS = Panel(
     "Tokens by key",
-    "short",
+    "cps",
     "Per second, of prompts and answers.",
     (
         Query(
@@ -114,7 +114,7 @@ KEY_TOKENS = Panel(
 )
 ROUTING = Panel(
     "Routing",
-    "short",
+    "none",
     "Whether services and engines can be followed, and whether a document cannot be used.",
     (
         Query("min(quire_gateway_routing_source_up)", "source is up"),

@@ -4,13 +4,13 @@ from hack.observability.panels import HERE, WINDOW, Panel, Query, rate
 
 READY = Panel(
     "Services that are ready",
-    "short",
+    "none",
     "As their condition Ready says.",
     (Query(f"max by (service) (quire_operator_service_ready{{{HERE}}})", "{{service}}"),),
 )
 REPLICAS = Panel(
     "Replicas by accelerator",
-    "short",
+    "none",
     "Those that are ready.",
     (
         Query(
@@ -23,7 +23,7 @@ REPLICAS = Panel(
 )
 LEADER = Panel(
     "Leader",
-    "short",
+    "none",
     "One replica acts.",
     (Query("max by (pod) (quire_operator_is_leader)", "{{pod}}"),),
 )
@@ -42,7 +42,7 @@ LOOKS = Panel(
 )
 WRITES = Panel(
     "Looks, and objects written",
-    "short",
+    "cps",
     "Per second. Where nothing changes, nothing is written.",
     (
         Query(f"sum(rate(quire_operator_reconcile_seconds_count{WINDOW}))", "looks"),
@@ -51,13 +51,13 @@ WRITES = Panel(
 )
 LOOK_FAILURES = Panel(
     "Looks that failed",
-    "short",
+    "cps",
     "Per second; they are tried again.",
     (Query(rate("quire_operator_reconcile_failures_total", "service"), "{{service}}"),),
 )
 LENGTH = Panel(
     "Services that wait for a look",
-    "short",
+    "none",
     "In the leader.",
     (Query("max(quire_operator_queue_length)", "services"),),
 )

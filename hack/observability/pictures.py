@@ -8,6 +8,7 @@ here says nothing there. With Chromium installed, each page is a picture, too.
 
 import argparse
 import html
+import re
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,8 @@ h1 { font-size: 18px } h2 { font-size: 14px; margin: 14px 0 6px }
 .legend i { display: inline-block; width: 12px; height: 3px; margin-right: 4px }
 .none { height: 190px; display: grid; place-items: center; color: #9ca3af }
 """
-_WIDTH, _PANEL_HEIGHT = 1280, 300
+_LABEL = re.compile(r"{{[^}]*}}")
+_WIDTH, _PANEL_HEIGHT = 1280, 276
 _POINTS = 120
 _SECONDS = 60
 
@@ -66,13 +68,15 @@ def curves_of(panel: Panel, ask: Ask, service: str) -> list[Curve]:
     found = []
     for query in panel.queries:
         expression = query.expression.replace("$service", service)
-        for series in ask(expression.replace("$__rate_interval", "1m")):
+        several = ask(expression.replace("$__rate_interval", "1m"))
+        for series in sorted(several, key=lambda one: sorted(one["metric"].items())):
             name = query.legend
             for label, value in series["metric"].items():
                 name = name.replace(f"{{{{{label}}}}}", value)
+            name = _LABEL.sub("", name)  # as Grafana has it: nothing for a label that is not there
             points = [(float(at), float(value)) for at, value in series["values"]]
             found.append(Curve(" ".join(name.split()), points))
-    return sorted(found, key=lambda one: one.name)
+    return found
 
 
 def page_of(board: Board, ask: Ask, service: str = ".*") -> str:

@@ -45,7 +45,8 @@ LOAD = Panel(
 TRAFFIC = Panel(
     "Requests seen, and what is wanted can carry",
     "reqps",
-    "Where what is seen is near to what can be carried, replicas are added.",
+    "Each accelerator counted as if it had the whole mix of lengths: shared by length they carry"
+    " more.",
     (
         Query(_newest(f"{_SCALING}requests_per_second", "service"), "{{service}} seen"),
         Query(

@@ -83,7 +83,7 @@ def _describe(
     buckets = split_by_length(workload.trace, seconds)
     asked = (
         f"{workload.name}: {len(workload.trace)} requests in {seconds:.0f} s,"
-        f" {workload.requests_per_second:.2f} a second"
+        f" {workload.requests_per_second:.3g} a second"
     )
     lines = [
         asked,

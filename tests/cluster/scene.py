@@ -32,7 +32,7 @@ from hack.cluster.config import Size
 from hack.cluster.sizes import programs_of
 from hack.cluster.temporary import temporary_cluster
 from hack.observability.pictures import draw_boards
-from quire_operator.planner.names import engine_selector
+from quire_operator.planner.names import ROLE_LABEL, engine_selector
 from tests.api.gateways import FakeEngines, FakeRequest, RunningGateway
 from tests.api.promtool import find_promtool
 from tests.api.servers import MODEL, RunningServer, wait_until
@@ -84,7 +84,7 @@ def scene(
         {"name": name, "products": [product], "costPerHour": _COSTS[name], "minReplicas": 1}
         for name, product in GPUS.items()
     ]
-    body = inference_service("chat", accelerators=accelerators, engine={"maxNumSeqs": 64})
+    body = inference_service("chat", accelerators=accelerators, engine={"maxNumSeqs": 16})
     assert apply(cluster, body).returncode == 0
     cluster.api.apply(_root_secret())
     management = f"127.0.0.1:{free_port()}"
@@ -106,6 +106,7 @@ def scene(
         }
         for name, engine in engines.items():
             _stand_in(cluster, name, urlsplit(engine.url).hostname or "")
+        _stand_in_gateway(cluster)
         places = {name: _address(engine) for name, engine in engines.items()}
         gateway = stack.enter_context(
             _gateway(folder, [*places.items(), ("l4", urlsplit(failing.url).netloc)], management)
@@ -182,7 +183,7 @@ class Traffic:
 
 
 def _engine(name: str, host: str, tokens: Path) -> RunningServer:
-    flags = ("--simulate", name, "--model-shape", MODEL, "--max-num-seqs=64")
+    flags = ("--simulate", name, "--model-shape", MODEL, "--max-num-seqs=16")
     where = (f"--host={host}", "--port=8000", f"--internal-token-file={tokens}")
     return RunningServer(*flags, *where)
 
@@ -234,6 +235,19 @@ def _stand_in(cluster: Cluster, accelerator: str, address: str) -> None:
         return found
 
     wait_until(lambda: bool(pods()), seconds=SECONDS)
+    _write_status(cluster, pods()[0]["metadata"], address)
+
+
+def _stand_in_gateway(cluster: Cluster) -> None:
+    """A pod of a gateway, which services need to be Ready; the gateway itself is a process here."""
+    metadata = {"namespace": SYSTEM, "name": "gateway", "labels": {ROLE_LABEL: "gateway"}}
+    container = {"name": "main", "image": "gateway:1"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    cluster.api.apply(pod | {"spec": {"containers": [container]}})
+    _write_status(cluster, metadata, "192.0.2.1")
+
+
+def _write_status(cluster: Cluster, metadata: Body, address: str) -> None:
     kinds = ("PodScheduled", "Ready", "ContainersReady")
     status = {
         "phase": "Running",
@@ -241,9 +255,9 @@ def _stand_in(cluster: Cluster, accelerator: str, address: str) -> None:
         "podIPs": [{"ip": address}],
         "conditions": [{"type": kind, "status": "True"} for kind in kinds],
     }
-    name = pods()[0]["metadata"]["name"]
+    which = (f"pod/{metadata['name']}", f"--namespace={metadata['namespace']}")
     flags = ("--subresource=status", "--type=merge", f"--patch={json.dumps({'status': status})}")
-    cluster.api.call("patch", f"pod/{name}", *flags)
+    cluster.api.call("patch", *which, *flags)
 
 
 async def _hang_up(request: FakeRequest) -> None:

@@ -40,7 +40,8 @@ class PodClient:
         self._api = api
         self._place = place
         self._connection: _Forwarded | None = None
-        self._is_proxied = False
+        self.is_forwarded = True
+        """Whether port-forward is used; it is tried first."""
 
     def get(self, path: str) -> bytes:
         """What is answered.
@@ -50,25 +51,23 @@ class PodClient:
         ClusterError
             There is no way to the pod, or it answers with an error.
         """
-        if not self._is_proxied:
-            try:
-                return self._forwarded(path)
-            except (OSError, http.client.HTTPException, ClusterError) as error:
-                self.close()
-                forward_error = error
-            try:
-                content = self._proxied(path)
-            except ClusterError as error:
-                raise UnreachableError(
-                    f"pod {self._place.name}: port-forward: {forward_error}; proxy: {error}"
-                ) from error
-            self._is_proxied = True
-            return content
-        try:
+        if not self.is_forwarded:
             return self._proxied(path)
-        except ClusterError:
-            self._is_proxied = False
-            raise
+        is_kept = self._connection is not None
+        try:
+            return self._forwarded(path)
+        except (OSError, http.client.HTTPException, ClusterError) as error:
+            self.close()
+            reason = error
+        if is_kept:
+            return self.get(path)  # the other end may have closed what rested
+        try:
+            content = self._proxied(path)
+        except ClusterError as error:
+            words = f"pod {self._place.name}: port-forward: {reason}; proxy: {error}"
+            raise UnreachableError(words) from error
+        self.is_forwarded = False
+        return content
 
     def close(self) -> None:
         """Leave it."""

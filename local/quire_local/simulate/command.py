@@ -31,6 +31,7 @@ from quire_local.simulate.report import write_json, write_table
 from quire_local.simulate.results import SimulationResult
 from quire_local.simulate.scalers.choosing import NAMES, Makers
 from quire_local.simulate.simulation import DEFAULT_MAX_TOKENS, Scenario, simulate
+from quire_local.simulate.workload import check_length
 
 _EXAMPLES = """\
 examples:
@@ -53,6 +54,7 @@ def _simulate(parsed: argparse.Namespace) -> int:
     types, remarks = types_of(parsed, max_model_len=max_model_len, spot_hours=parsed.spot)
     _check_names(parsed, [one.name for one in types])
     workload = workload_of(parsed, max_model_len)
+    check_length(workload)
     remarks += workload.remarks
     scenario = Scenario(
         trace=workload.trace,

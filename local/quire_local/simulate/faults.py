@@ -117,7 +117,7 @@ class Faults:
             fleet.set_nodes(name, fleet.types[name].num_nodes)
             return
         if event.kind == "vanish":
-            fleet.nodes[name] = 0
+            fleet.set_nodes(name, 0)
         chosen = self._choose(name, event.share)
         for replica in chosen:
             if event.kind in ("kill", "vanish"):

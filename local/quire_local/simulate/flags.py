@@ -284,7 +284,7 @@ def types_of(
     ConfigError
         None can.
     """
-    usable, remarks = [], []
+    usable, unusable = [], []
     for choice in parsed.gpu:
         made = make_engine_type(
             choice.name,
@@ -298,13 +298,27 @@ def types_of(
             spot_hours=(spot_hours or {}).get(choice.name),
         )
         if isinstance(made, Unusable):
-            remarks.append(f"{made.name} is left out: {made.reason}")
+            unusable.append(made)
         else:
             usable.append(made)
     if not usable:
-        reasons = "; ".join(remark.replace(" is left out", "") for remark in remarks)
-        raise ConfigError(f"no GPU can serve {parsed.model} as promised: {reasons}")
-    return usable, remarks
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in unusable)
+        raise ConfigError(
+            f"no GPU can serve {parsed.model} as promised: {reasons}{_best_of(unusable)}"
+        )
+    return usable, [f"{one.name} is left out: {one.reason}" for one in unusable]
+
+
+def _best_of(unusable: Sequence[Unusable]) -> str:
+    """The best there is, where promises are what none keeps."""
+    times = {one.name: one.per_token_seconds for one in unusable if one.per_token_seconds}
+    if not times:
+        return ""
+    name = min(times, key=lambda one: times[one])
+    return (
+        f"; the best there is takes {times[name] * 1e3:.1f} ms a token ({name}):"
+        " raise --slo-time-per-output-token"
+    )
 
 
 def say(remarks: Sequence[str]) -> str:

@@ -71,13 +71,41 @@ class Replica:
         return state.blocks.held if state else 0
 
 
+class Nodes:
+    """The cluster's nodes by type, and whose replicas they take.
+
+    Parameters
+    ----------
+    types
+        Each with its number of nodes: a node for each replica.
+    """
+
+    def __init__(self, types: Iterable[EngineType]) -> None:
+        self.counts = {one.name: one.num_nodes for one in types}
+        """Replicas that the cluster can place now."""
+        self.fleets: list[Fleet] = []
+        """The most important first."""
+
+    def free(self, name: str) -> int:
+        """Nodes of a type that nobody has."""
+        taken = sum(one.has_node for fleet in self.fleets for one in fleet.of_type(name))
+        return max(self.counts[name] - taken, 0)
+
+    def offer(self, name: str) -> None:
+        """Let replicas that wait have what is free."""
+        for fleet in self.fleets:
+            fleet.place(name)
+
+
 class Fleet:
-    """All replicas.
+    """All replicas of a service.
 
     Parameters
     ----------
     make_engine
         Makes an engine of a type that calls what it is given when its state changes.
+    nodes
+        Shared with other services; None: there are those of `types`, for this one alone.
     drain_seconds
         So long running requests may go on when a replica is taken away.
     """
@@ -91,10 +119,11 @@ class Fleet:
         *,
         drain_seconds: float,
         starts_at_once: bool = False,
+        nodes: Nodes | None = None,
     ) -> None:
         self.types = {one.name: one for one in types}
-        self.nodes = {one.name: one.num_nodes for one in types}
-        """Replicas that the cluster can place now."""
+        self._nodes = Nodes(types) if nodes is None else nodes
+        self._nodes.fleets.append(self)
         self.replicas: list[Replica] = []
         """Those that are not gone."""
         self.wanted = dict.fromkeys(self.types, 0)
@@ -145,8 +174,8 @@ class Fleet:
 
     def set_nodes(self, name: str, count: int) -> None:
         """Let the cluster have another number of nodes of a type; what runs goes on."""
-        self.nodes[name] = count
-        self._apply()
+        self._nodes.counts[name] = count
+        self._nodes.offer(name)
 
     def die(self, replica: Replica) -> None:
         """Lose a replica at once."""
@@ -208,16 +237,16 @@ class Fleet:
                     self._drain(victim, self._drain_seconds)
                 else:
                     self._end(victim)
-            self._place(name)
+            self._nodes.offer(name)
 
     def _order(self, kind: EngineType) -> None:
         self._count += 1
         self.replicas.append(Replica(f"{kind.name}-{self._count}", kind, self._agenda.now))
 
-    def _place(self, name: str) -> None:
-        replicas = self.of_type(name)
-        free = self.nodes[name] - sum(one.has_node for one in replicas)
-        for replica in [one for one in replicas if one.status is Status.PENDING][: max(free, 0)]:
+    def place(self, name: str) -> None:
+        """Give free nodes of a type to replicas that have none."""
+        pending = [one for one in self.of_type(name) if one.status is Status.PENDING]
+        for replica in pending[: self._nodes.free(name)] if pending else ():
             replica.status, replica.placed_at = Status.STARTING, self._agenda.now
             seconds = 0.0 if self._starts_at_once else replica.kind.start_seconds
             self._agenda.after(seconds, partial(self._start, replica))
@@ -252,7 +281,7 @@ class Fleet:
         if in_flight:
             self.num_lost_to_drain += in_flight
         self._end(replica)
-        self._place(replica.kind.name)
+        self._nodes.offer(replica.kind.name)
 
     def _end(self, replica: Replica) -> None:
         replica.status, replica.ended_at = Status.GONE, self._agenda.now

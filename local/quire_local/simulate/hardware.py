@@ -109,6 +109,8 @@ class Unusable:
 
     name: str
     reason: str
+    per_token_seconds: float | None = None
+    """Of a request alone, where that is the reason."""
 
 
 def make_engine_type(
@@ -158,7 +160,7 @@ def make_engine_type(
             f"one request alone takes {alone * 1e3:.0f} ms a token, and"
             f" {slo.per_token_seconds * 1e3:.0f} ms are promised"
         )
-        return Unusable(name=gpu.name, reason=reason)
+        return Unusable(name=gpu.name, reason=reason, per_token_seconds=alone)
     target = SimulationTarget(
         device=gpu.name,
         model=shape.name,

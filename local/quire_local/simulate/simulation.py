@@ -12,7 +12,7 @@ from quire_engine.protocol.messages import TokenDelta
 from quire_local.simulate.agenda import Agenda
 from quire_local.simulate.engine import SimulatedEngine
 from quire_local.simulate.faults import Event, Faults
-from quire_local.simulate.fleet import Fleet, Replica, Status
+from quire_local.simulate.fleet import Fleet, Nodes, Replica, Status
 from quire_local.simulate.gateway import SimulatedGateway
 from quire_local.simulate.hardware import EngineType, Limits, ServiceLevel
 from quire_local.simulate.jobs import Fate, Job
@@ -77,16 +77,22 @@ def simulate(
 
 
 class Simulation:
-    """All parts of one run."""
+    """All parts of one run, or of one service of several that share time and nodes."""
 
     def __init__(
-        self, scenario: Scenario, scaler: Scaler, progress: Callable[[float], None]
+        self,
+        scenario: Scenario,
+        scaler: Scaler,
+        progress: Callable[[float], None],
+        *,
+        agenda: Agenda | None = None,
+        nodes: Nodes | None = None,
     ) -> None:
         if not scenario.trace or not scenario.types:
             raise ConfigError("a simulation needs a request and a type of GPU that can serve")
         self.scenario = scenario
         self.scaler = scaler
-        self.agenda = Agenda()
+        self.agenda = agenda or Agenda()
         self.takes_leaps = True
         """Whether engines take many decode steps as one; without it, the same comes slower."""
         self._progress = progress
@@ -105,6 +111,7 @@ class Simulation:
             self._make_engine,
             drain_seconds=scenario.limits.drain_seconds,
             starts_at_once=scaler.is_prophet,
+            nodes=nodes,
         )
         self.faults = Faults(
             self.agenda,
@@ -116,15 +123,22 @@ class Simulation:
 
     def run(self) -> SimulationResult:
         """Let time pass until all requests have ended."""
+        self.begin()
+        self.agenda.at(0.0, self._decide)
+        self.agenda.run(lambda: self.is_over)
+        return self.result()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all requests' fates are known."""
+        return self._num_ended == len(self.jobs)
+
+    def begin(self) -> None:
+        """Put the first replicas and requests on the agenda."""
         self.fleet.begin(self.scaler.begin())
         self._arrive(0)
         self.agenda.at(0.0, self._beat)
         self.agenda.at(0.0, self._sample)
-        self.agenda.at(0.0, self._decide)
-        self.agenda.run(lambda: self._num_ended == len(self.jobs))
-        if self._num_ended < len(self.jobs):
-            raise RuntimeError("bug: requests are left, and nothing will happen any more")
-        return self._result()
 
     def _config(self, kind: EngineType) -> EngineConfig:
         scenario = self.scenario
@@ -190,12 +204,11 @@ class Simulation:
         self.agenda.after(BEAT_SECONDS, self._beat)
 
     def _decide(self) -> None:
-        seen = self.observe()
-        scaled = self.scaler.decide(seen)
-        self._follow(scaled)
+        self.follow(self.scaler.decide(self.observe()))
         self.agenda.after(self.scaler.period_seconds, self._decide)
 
-    def _follow(self, scaled: Scaled) -> None:
+    def follow(self, scaled: Scaled) -> None:
+        """Order what was decided."""
         wanted = {**self.fleet.wanted, **scaled.replicas}
         if wanted != self.fleet.wanted:
             self._decisions.append(
@@ -264,7 +277,10 @@ class Simulation:
     def _counts(self, *statuses: Status) -> Mapping[str, int]:
         return {name: self.fleet.count(name, *statuses) for name in self.fleet.types}
 
-    def _result(self) -> SimulationResult:
+    def result(self) -> SimulationResult:
+        """Figures of all requests; each has ended."""
+        if not self.is_over:
+            raise RuntimeError("bug: requests are left, and nothing will happen any more")
         jobs, slo, seconds = self.jobs, self.scenario.slo, self.agenda.now
         fleet = self.fleet
         hours = max(seconds, 1.0) / 3600

@@ -7,6 +7,7 @@ oracle   the cheapest mix of each window, as if it were known and there at once:
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from quire_engine.profiles.traces import TraceRequest
 from quire_gateway.serving.arrivals import OUTPUT_BOUNDS, PROMPT_BOUNDS
@@ -166,15 +167,20 @@ def size_windows(
     target: float,
     window_seconds: float = WINDOW_SECONDS,
 ) -> list[SizedWindow]:
-    """Return the cheapest mix of each window; an empty one keeps one replica of the cheapest."""
+    """Return the cheapest mix of each window.
+
+    Without a request it is one replica of the cheapest; empty windows in a row are one.
+    """
     span = trace[-1].arrival_seconds
     by_window: dict[int, list[TraceRequest]] = {}
     for one in trace:
         by_window.setdefault(int(one.arrival_seconds // window_seconds), []).append(one)
+    full = sorted(by_window)
+    starts = sorted({*full, *(index + 1 for index in full[:-1])})
     windows = []
-    for index in range(int(span // window_seconds) + 1):
+    for index, following in pairwise([*starts, full[-1] + 1]):
         at = index * window_seconds
-        seconds = max(min(window_seconds, span - at), 1.0)
+        seconds = max(min(following * window_seconds, span) - at, 1.0)
         arrived = by_window.get(index, [])
         buckets = split_by_length(arrived, seconds)
         mix = size(types, buckets, slo, target=target)

@@ -34,8 +34,11 @@ _LONG_OUTPUT_TOKENS = 800
 _MOST_REQUESTS = 5_000_000
 _HOLE_SECONDS = 60.0
 _HOLE_GAPS = 50.0
-"""A gap so many times as long as the mean one is a hole."""
+"""A gap so many times as long as the others on the mean is a hole."""
 _MOST_TOLD = 3
+_DAY_SECONDS = 86_400.0
+_MOST_DAYS = 31
+"""Scaling decides every 5 s, whether anything is asked or not: a month of nothing is an hour."""
 
 
 @dataclass(frozen=True)
@@ -183,16 +186,35 @@ def prepare(
     return Workload(name, fitting, remarks)
 
 
+def check_length(workload: Workload) -> None:
+    """Refuse what would be simulated for hours.
+
+    Raises
+    ------
+    ConfigError
+        It is too long.
+    """
+    days = workload.trace[-1].arrival_seconds / _DAY_SECONDS
+    if days > _MOST_DAYS:
+        holes = "; ".join(describe_holes(workload.trace))
+        raise ConfigError(
+            f"{workload.name} lasts {days:.0f} days, and {_MOST_DAYS} can be simulated: take its"
+            f" beginning with --seconds 1h, or use quire plan{f' ({holes})' if holes else ''}"
+        )
+
+
 def describe_holes(trace: Sequence[TraceRequest]) -> list[str]:
     """Say where nothing arrives for long: a recorder may have been off."""
     span = trace[-1].arrival_seconds - trace[0].arrival_seconds
     if len(trace) > 1 and span == 0:
         return [f"all {len(trace)} requests arrive at one moment"]
-    least = max(_HOLE_SECONDS, _HOLE_GAPS * span / len(trace))
+    num_others = len(trace) - 2
     holes = [
-        (before.arrival_seconds, after.arrival_seconds - before.arrival_seconds)
+        (before.arrival_seconds, gap)
         for before, after in pairwise(trace)
-        if after.arrival_seconds - before.arrival_seconds >= least
+        if (gap := after.arrival_seconds - before.arrival_seconds) >= _HOLE_SECONDS
+        and num_others
+        and gap >= _HOLE_GAPS * (span - gap) / num_others
     ]
     if not holes:
         return []

@@ -57,6 +57,7 @@ class Metrics:
     def note_service(self, key: Key, status: InferenceServiceStatus, num_written: int) -> None:
         """A look went well."""
         self._writes.inc(num_written)
+        self._failures.labels(*key)  # a count that begins at 1 would not be seen to rise
         is_ready = any(one.type == "Ready" and one.status == "True" for one in status.conditions)
         self._ready.labels(*key).set(is_ready)
         names = {one.name for one in status.accelerators}

@@ -7,7 +7,7 @@ from quire_local.simulate.hardware import UNLIMITED, EngineType, Limits, Service
 from quire_local.simulate.observing import GatewaySeen, Observation, ReplicaSeen, Scaled, Scaler
 from quire_local.simulate.sizing import capability, promises
 from quire_operator.scaling.decide import decide
-from quire_operator.scaling.decision import ScalingMemory
+from quire_operator.scaling.decision import ScalingMemory, ServiceDecision
 from quire_operator.scaling.inputs import (
     AcceleratorInputs,
     GatewayFigures,
@@ -20,6 +20,7 @@ from quire_operator.scaling.inputs import (
 )
 
 _KEY = "d/s"
+"""Of a service that is alone."""
 
 
 class QuireScaler(Scaler):
@@ -69,21 +70,20 @@ class QuireScaler(Scaler):
         """See `Scaler`."""
         if self._forgets_after is not None and seen.now - self._began_at >= self._forgets_after:
             self._memory, self._began_at = ScalingMemory(), seen.now
-        decision, self._memory = decide(self._inputs(seen), self._memory)
-        of_service = decision.of(_KEY)
-        return Scaled(
-            replicas=dict(of_service.replicas),
-            reason=of_service.reason,
-            victims=tuple(of_service.victims),
-            shares=dict(of_service.traffic_shares),
+        inputs = ScalingInputs(
+            now=seen.now, services=(self.inputs(seen),), stock=stock_of(self._types)
         )
+        decision, self._memory = decide(inputs, self._memory)
+        return scaled_of(decision.of(_KEY))
 
-    def _inputs(self, seen: Observation) -> ScalingInputs:
+    def inputs(self, seen: Observation, key: str = _KEY, priority: int = 0) -> ServiceInputs:
+        """What is decided from, as the operator would have it."""
         names = {kind.name for kind in self._types}
         low, high = self._bounds
         limits = self._limits
-        service = ServiceInputs(
-            key=_KEY,
+        return ServiceInputs(
+            key=key,
+            priority=priority,
             min_replicas=low,
             max_replicas=high,
             max_cost_per_hour=self._max_dollars_per_hour,
@@ -98,12 +98,25 @@ class QuireScaler(Scaler):
             gateways=tuple(map(_gateway, seen.gateways)),
             num_gateways=seen.num_gateways,
         )
-        stock = tuple(
-            GpuStock(product=kind.name, num_gpus=kind.num_nodes, is_final=True)
-            for kind in self._types
-            if kind.num_nodes < UNLIMITED
-        )
-        return ScalingInputs(now=seen.now, services=(service,), stock=stock)
+
+
+def stock_of(types: Sequence[EngineType]) -> tuple[GpuStock, ...]:
+    """GPUs whose number is known."""
+    return tuple(
+        GpuStock(product=kind.name, num_gpus=kind.num_nodes, is_final=True)
+        for kind in types
+        if kind.num_nodes < UNLIMITED
+    )
+
+
+def scaled_of(decision: ServiceDecision) -> Scaled:
+    """A decision in the simulation's terms."""
+    return Scaled(
+        replicas=dict(decision.replicas),
+        reason=decision.reason,
+        victims=tuple(decision.victims),
+        shares=dict(decision.traffic_shares),
+    )
 
 
 def _accelerator(kind: EngineType, most: int) -> AcceleratorInputs:
