@@ -16,14 +16,14 @@ ARRIVALS = Panel(
 ANSWERS = Panel(
     "Answers by status",
     "reqps",
-    "0: the client left before. Without a service: requests that named no model that is known.",
+    "0: the client left before. Without a service: no key, or no model that is known.",
     (Query(rate("quire_gateway_requests_total", "service, status"), "{{service}} {{status}}"),),
     "stacked",
 )
 REFUSALS = Panel(
     "Refusals by reason",
     "reqps",
-    "Requests that the gateway itself refused. Without a service: they named no known model.",
+    "Requests that the gateway refused. Without a service: no key, or no model that is known.",
     (Query(rate("quire_gateway_refusals_total", "service, reason"), "{{service}} {{reason}}"),),
     "stacked",
 )

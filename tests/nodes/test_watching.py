@@ -1,8 +1,11 @@
 """`quire doctor` and `quire top` on real nodes: pods are reached by port-forward alone."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from hack.cluster.cluster import Cluster
@@ -13,6 +16,8 @@ from tests.cluster.operators import SYSTEM
 from tests.nodes.services import H100, L4, Service, simulated
 
 _SECONDS = 120
+_RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
+_GATEWAY = "serving.quire.dev%2Frole%3Dgateway"
 
 
 def _quire(cluster: Cluster, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -49,6 +54,34 @@ def test_a_cluster_that_works_is_well_and_its_replicas_are_shown(
         pod["metadata"]["name"] for pod in service.pods()
     }
     assert all(one["phase"] == "ready" for one in shown["replicas"])
+
+
+def test_the_commands_of_runbooks_are_right(cluster: Cluster, service: Service) -> None:
+    service.apply(simulated(L4))
+    service.wait_for("Ready", "True")
+    names = {"NAME": service.name, "POD": service.pods()[0]["metadata"]["name"], "NODE": "node-1"}
+    gateway = cluster.api.get(f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector={_GATEWAY}")
+    for command in _commands():
+        is_system = f"--namespace {SYSTEM}" in command
+        used = names | {"POD": gateway["items"][0]["metadata"]["name"]} if is_system else names
+        words = [used.get(word, word) for word in shlex.split(command.replace("/NAME", "/chat"))]
+        words = [word.replace("=NAME", f"={service.name}") for word in words[1:]]
+        ran = cluster.api.run(*words, *([] if is_system else [f"--namespace={service.namespace}"]))
+        # an engine that never ended has no last words
+        assert ran.returncode == 0 or "previous terminated container" in ran.stderr, (
+            command,
+            ran.stderr,
+        )
+    cluster.api.call("uncordon", "node-1")
+    rolled_out = ("rollout", "status", "deployment/quire-operator", f"--namespace={SYSTEM}")
+    cluster.api.call(*rolled_out, "--timeout=110s")
+
+
+def _commands() -> list[str]:
+    pages = sorted(_RUNBOOKS.glob("Quire*.md"))
+    found = [one for page in pages for one in re.findall(r"`(kubectl [^`]+)`", page.read_text())]
+    assert len(found) > len(pages) // 2
+    return list(dict.fromkeys(found))
 
 
 def test_the_management_port_is_reached_by_port_forward(cluster: Cluster) -> None:
