@@ -1,8 +1,9 @@
 """Many services on many GPUs: `python -m benchmarks.simulate_scale [--seconds S] [--json FILE]`.
 
-50 services with 20 gateways and 1,000 engines of 4 types together, 5,000 requests/s for 10
+50 services with 20 gateways and 1,000 GPUs of 4 types together, a 3B model, 5,000 requests/s for 10
 simulated minutes, whose rates go up and down at different times, all scaled by one decision every
-5 s. `--share 0.1` takes a tenth of services, gateways, engines and requests.
+5 s. `--seconds 60` takes the first minute, `--share 0.1` a tenth of services, gateways, GPUs and
+requests. All of it takes an hour or two of one core.
 
     decision_seconds   processor time of a decision for all services: median, highest; goal 1
     herd               of a service's ready engines of one type, three or more: the highest pressure
@@ -30,6 +31,7 @@ from quire_local.simulate.workload import generate_workload
 _SLO = ServiceLevel(first_token_seconds=2.0, per_token_seconds=0.12)
 _MAX_MODEL_LEN = 8192
 _TYPES = ("t4", "l4", "a10g", "a100-80")
+_DAY_SECONDS = 600.0
 _NUM_SERVICES, _NUM_GATEWAYS, _NUM_ENGINES, _RATE = 50, 20, 1000, 5000.0
 _LEAST_PRESSURE, _LEAST_ENGINES = 0.2, 3
 
@@ -79,7 +81,7 @@ def make_services(share: float, seconds: float) -> list[SimulatedService]:
 def _engine_type(name: str, num_nodes: int) -> object:
     return make_engine_type(
         name,
-        "llama3-8b",
+        "llama3.2-3b",
         quantization="int4",
         max_model_len=_MAX_MODEL_LEN,
         slo=_SLO,
@@ -117,17 +119,16 @@ def _make_service(
 
 
 def _trace(number: int, rate: float, seconds: float) -> list[TraceRequest]:
-    """A day in the time that there is; each service is at another hour of it."""
-    made = generate_workload("diurnal", requests_per_second=rate, seconds=seconds, seed=number)
-    shift = seconds * (number * 0.618 % 1.0)
+    """The beginning of a day of ten minutes; for each service that is another hour of it."""
+    made = generate_workload("diurnal", requests_per_second=rate, seconds=_DAY_SECONDS, seed=number)
+    shift = _DAY_SECONDS * (number * 0.618 % 1.0)
     moved = [
-        TraceRequest(
-            (one.arrival_seconds + shift) % seconds, one.num_prompt_tokens, one.num_output_tokens
-        )
+        replace(one, arrival_seconds=(one.arrival_seconds + shift) % _DAY_SECONDS)
         for one in made.trace
         if one.num_prompt_tokens + one.num_output_tokens < _MAX_MODEL_LEN
     ]
-    return sorted(moved, key=lambda one: one.arrival_seconds)
+    moved.sort(key=lambda one: one.arrival_seconds)
+    return [one for one in moved if one.arrival_seconds < seconds]
 
 
 def _first(

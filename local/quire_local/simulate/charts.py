@@ -1,5 +1,7 @@
 """Charts as inline SVG: lines and stacked areas over time. Colours are the page's."""
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -8,6 +10,12 @@ from itertools import pairwise
 WIDTH, HEIGHT = 640, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 22
 _MOST_POINTS = 600
+_GRID = 4
+"""Parts of the scale."""
+_LEAST = 0.01
+"""Of a scale's end: where all is nothing."""
+_TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200)
+_MOST_TICKS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +37,7 @@ def line_chart(
     highest: float | None = None,
     mark: float | None = None,
     is_stacked: bool = False,
+    is_count: bool = False,
 ) -> str:
     """Draw values over time.
 
@@ -42,13 +51,17 @@ def line_chart(
         A value with a line across.
     is_stacked
         Draw steps on top of each other, filled.
+    is_count
+        Values are whole numbers, and so is the scale.
     """
     drawn = [Series(name=s.name, points=_thin(s.points), hue=s.hue) for s in series]
     if is_stacked:
         drawn = _stack(drawn)
     last = max((s.points[-1][0] for s in drawn if s.points), default=1.0) or 1.0
     most = max((value for s in drawn for _, value in s.points), default=1.0)
-    top = highest if highest is not None else _round_up(max(most, mark or 0.0, 1e-9))
+    top = highest if highest is not None else _round_up(max(most, mark or 0.0, _LEAST))
+    if is_count:
+        top = _GRID * math.ceil(top / _GRID)
     frame = _Frame(last, top)
     parts = [frame.grid(unit)]
     # of layers the highest comes first: the others cover it
@@ -95,8 +108,8 @@ class _Frame:
     def grid(self, unit: str) -> str:
         """Lines and what they stand for."""
         parts = []
-        for step in range(5):
-            value = self._top * step / 4
+        for step in range(_GRID + 1):
+            value = self._top * step / _GRID
             y = self.y(value)
             parts.append(
                 f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>'
@@ -104,11 +117,11 @@ class _Frame:
             parts.append(
                 f'<text x="{_LEFT - 5}" y="{y + 4}" text-anchor="end">{value:.4g}{unit}</text>'
             )
-        for step in range(5):
-            seconds = self._last * step / 4
-            anchor = ("start", "middle", "middle", "middle", "end")[step]
+        for seconds in _ticks(self._last):
+            x = self.x(seconds)
+            anchor = "start" if not seconds else "end" if x > WIDTH - _LEFT else "middle"
             parts.append(
-                f'<text x="{self.x(seconds)}" y="{HEIGHT - 5}" text-anchor="{anchor}">'
+                f'<text x="{x}" y="{HEIGHT - 5}" text-anchor="{anchor}">'
                 f"{_time(seconds, self._last)}</text>"
             )
         return "".join(parts)
@@ -167,8 +180,15 @@ def _round_up(value: float) -> float:
     )
 
 
+def _ticks(last: float) -> list[float]:
+    """Round times up to the last one, a few."""
+    days = (86_400 * count for count in itertools.count(1))
+    step = next(one for one in itertools.chain(_TICKS, days) if last / one < _MOST_TICKS)
+    return [float(step * count) for count in range(int(last // step) + 1)]
+
+
 def _time(seconds: float, last: float) -> str:
     """A time in the unit that suits the whole axis."""
-    if last < 600:
+    if last < 120:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if last < 3 * 3600 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.4g} min" if last < 3 * 3600 else f"{seconds / 3600:.4g} h"

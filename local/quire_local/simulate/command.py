@@ -82,7 +82,6 @@ def _simulate(parsed: argparse.Namespace) -> int:
     )
     print(say(remarks) + title + "\n", file=sys.stderr)
     results = [_run(scenario, makers, name) for name in parsed.scaler]
-    print(write_table(results, scenario.slo.percentile))
     settings = {name: _plain(value) for name, value in sorted(vars(parsed).items())}
     if parsed.json is not None:
         figures = write_json(results, settings=settings, lower_bound=makers.windows)
@@ -92,6 +91,7 @@ def _simulate(parsed: argparse.Namespace) -> int:
             results, title=title, remarks=remarks, settings=settings, slo=scenario.slo
         )
         write_output(parsed.html, page.encode())
+    print(write_table(results, scenario.slo.percentile))  # last: `| head` may end this
     return 0
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from quire_local.simulate.charts import Series, band_chart, line_chart
 from quire_local.simulate.hardware import ServiceLevel
 from quire_local.simulate.report import write_table
-from quire_local.simulate.results import SimulationResult
+from quire_local.simulate.results import WINDOW_SECONDS, SimulationResult
 
 _BINDINGS = ("blocks", "seats", "first_token", "step")
 _NUM_HUES = 8
@@ -93,11 +93,17 @@ def _compare(results: Sequence[SimulationResult], slo: ServiceLevel) -> list[str
         costs.append(Series(name=one.scaler, points=cost, hue=hue))
         queue = [(s.at, float(s.num_waiting)) for s in one.samples]
         queues.append(Series(name=one.scaler, points=queue, hue=hue))
-        share = [(w.at, 100 * w.attainment) for w in one.windows]
+        share = [
+            (min(at, one.seconds), 100 * window.attainment)
+            for window in one.windows
+            for at in (window.at, window.at + WINDOW_SECONDS)
+        ]
         kept.append(Series(name=one.scaler, points=share, hue=hue))
     return [
         _panel("Cost, $ an hour", line_chart(costs, label="Cost over time"), costs),
-        _panel("Waiting requests", line_chart(queues, label="Queue over time"), queues),
+        _panel(
+            "Waiting requests", line_chart(queues, label="Queue over time", is_count=True), queues
+        ),
         _panel(
             "SLO kept, % of the requests of each minute",
             line_chart(
@@ -128,7 +134,7 @@ def _alone(one: SimulationResult) -> str:
     panels = [
         _panel(
             "Ready replicas by type",
-            line_chart(replicas, label=f"Replicas of {one.scaler}", is_stacked=True),
+            line_chart(replicas, label=f"Replicas of {one.scaler}", is_stacked=True, is_count=True),
             replicas,
         ),
         _panel(
@@ -138,7 +144,11 @@ def _alone(one: SimulationResult) -> str:
             + _legend([(name, 3 + index) for index, name in enumerate(_BINDINGS)]),
             pressures,
         ),
-        _panel("Requests", line_chart(requests, label=f"Requests of {one.scaler}"), requests),
+        _panel(
+            "Requests",
+            line_chart(requests, label=f"Requests of {one.scaler}", is_count=True),
+            requests,
+        ),
         _panel("Decisions", _decisions(one), []),
     ]
     return f'<div class="board">{"".join(panels)}</div>'

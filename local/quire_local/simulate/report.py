@@ -41,8 +41,14 @@ def write_table(results: Sequence[SimulationResult], percentile: int) -> str:
     return "\n".join([*lines, "", note])
 
 
+def _hours(hours: float) -> str:
+    return f"{hours:.1f}" if hours >= 1 else f"{hours:.2g}"
+
+
 def _row(one: SimulationResult) -> list[str]:
-    hours = ", ".join(f"{name} {hours:.1f}" for name, hours in one.replica_hours.items() if hours)
+    hours = ", ".join(
+        f"{name} {_hours(hours)}" for name, hours in one.replica_hours.items() if hours
+    )
     return [
         one.scaler,
         f"{one.dollars:.2f}",

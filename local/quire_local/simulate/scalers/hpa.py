@@ -58,7 +58,13 @@ class HpaScaler(Scaler, ABC):
         if wanted < current:
             wanted = min(max(count for _, count in self._recommended), current)
         low, high = self._bounds
-        return Scaled(replicas={self.engine_type: min(max(wanted, low), high)}, reason=self.name)
+        return Scaled(
+            replicas={self.engine_type: min(max(wanted, low), high)}, reason=self.describe(seen)
+        )
+
+    @abstractmethod
+    def describe(self, seen: Observation) -> str:
+        """What the rule looks at, for people."""
 
     @abstractmethod
     def recommend(self, seen: Observation, current: int) -> int:
@@ -70,6 +76,10 @@ class KedaScaler(HpaScaler):
 
     name = "keda"
     has_deadlines = False
+
+    def describe(self, seen: Observation) -> str:
+        """See `HpaScaler`."""
+        return f"{seen.num_waiting} requests wait, and {WAITING_PER_REPLICA} may at each replica"
 
     def recommend(self, seen: Observation, current: int) -> int:
         """An average value: what waits, divided by what may wait at each."""
@@ -85,13 +95,20 @@ class KvUseScaler(HpaScaler):
     name = "hpa"
     has_deadlines = True
 
+    def describe(self, seen: Observation) -> str:
+        """See `HpaScaler`."""
+        return f"{self._use(seen):.0%} of the KV blocks are in use, and {KV_USE:.0%} are to be"
+
+    def _use(self, seen: Observation) -> float:
+        ready = [r.state.blocks for r in seen.of_type(self.engine_type, Status.READY) if r.state]
+        return sum(blocks.held / blocks.total for blocks in ready) / max(len(ready), 1)
+
     def recommend(self, seen: Observation, current: int) -> int:
         """Replicas times use, divided by the goal; those that are not ready count as unused."""
-        ready = [r.state.blocks for r in seen.of_type(self.engine_type, Status.READY) if r.state]
+        ready = [r for r in seen.of_type(self.engine_type, Status.READY) if r.state]
         if not ready:
             return current
-        use = sum(blocks.held / blocks.total for blocks in ready) / len(ready)
-        ratio = use / KV_USE
+        ratio = self._use(seen) / KV_USE
         if abs(ratio - 1.0) <= _TOLERANCE:
             return current
         if ratio > 1.0:  # who is not ready yet counts as unused, when more are wanted
