@@ -8,6 +8,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -54,9 +55,8 @@ def compiled_gateway() -> Path:
         digest.update(path.read_bytes())
     folder = CACHE / f"gateway-{digest.hexdigest()[:16]}"
     if not folder.exists():
-        made = folder.with_suffix(".part")
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
+        CACHE.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=CACHE))  # another run may make the same just now
         compile_into(made)
         made.rename(folder)
     return folder

@@ -60,6 +60,8 @@ def compile_into(folder: Path) -> None:
     if subprocess.run(command, cwd=folder, env=environment, check=False).returncode:
         raise SystemExit("mypyc failed: see above; a C compiler and Python's headers are needed")
     shutil.rmtree(folder / "build")
+    if plain := [name for name in _MODULES if not any(target.glob(f"{name}.*.so"))]:
+        raise SystemExit(f"mypyc has left out {', '.join(plain)}")
     _try_out(folder, search)
 
 
