@@ -7,9 +7,9 @@ import pytest
 from quire_local.simulate.charts import Series, line_chart
 
 
-def texts(seconds: float, value: float, **options: bool) -> list[str]:
+def texts(seconds: float, value: float, *, is_count: bool = False) -> list[str]:
     series = [Series(name="a", points=[(0.0, 0.0), (seconds, value)], hue=0)]
-    return re.findall(r">([^<>]+)</text>", line_chart(series, label="a", **options))
+    return re.findall(r">([^<>]+)</text>", line_chart(series, label="a", is_count=is_count))
 
 
 def test_nothing_that_waits_has_a_scale_of_whole_numbers() -> None:
