@@ -121,7 +121,7 @@ def world(
 def _in_seconds(rules: str) -> str:
     """The rules for causes that last seconds; an increase is still over all that was seen."""
     rules = re.sub(r"for: \d+m", "for: 1s", rules)
-    return rules.replace("[5m]", "[10s]")
+    return rules.replace("[5m]", "[6s]")
 
 
 @contextmanager
@@ -182,7 +182,7 @@ def _again_and_again(ask: Callable[[], object], num_threads: int = 1) -> Iterato
 
 def _somebody_waits_for_an_engine(world: World) -> AbstractContextManager[None]:
     # each gives up after so long, and another one comes
-    return _again_and_again(partial(world.ask, "empty", x_quire_deadline_ms="4000"))
+    return _again_and_again(partial(world.ask, "empty", x_quire_deadline_ms="2000"))
 
 
 def _nobody_waits_long(world: World) -> AbstractContextManager[None]:
@@ -199,8 +199,8 @@ def _tokens_are_slower_than_promised(world: World) -> AbstractContextManager[Non
 
 @contextmanager
 def _background_work_gives_way(world: World) -> Iterator[None]:
-    long = partial(world.ask, MODEL, num_tokens=250, words=60, x_quire_priority="background")
-    short = partial(world.ask, MODEL, num_tokens=100, words=100)
+    long = partial(world.ask, MODEL, num_tokens=150, words=60, x_quire_priority="background")
+    short = partial(world.ask, MODEL, num_tokens=60, words=100)
     with _again_and_again(long, 6), _again_and_again(short, 4):
         yield
 
@@ -286,7 +286,8 @@ def test_every_alert_has_a_cause() -> None:
 @pytest.mark.parametrize("name", CAUSES)
 def test_an_alert_fires_of_its_cause_and_names_whom_it_is_about(world: World, name: str) -> None:
     if CAUSES[name] is not _nothing_more:
-        assert not _fires(world, name)
+        # a cause before may have been one of this, too, for as long as rates remember it
+        wait_until(lambda: not _fires(world, name), _SECONDS, pause_seconds=0.2)
     with CAUSES[name](world):
         wait_until(lambda: _fires(world, name), _SECONDS, pause_seconds=0.2)
 

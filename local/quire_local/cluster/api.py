@@ -53,14 +53,16 @@ class ClusterApi:
         kubernetes = _client_library()
         client, config = kubernetes.client, kubernetes.config
         self.settings = client.Configuration()
+        is_in_pod = kubeconfig is None and not has_kubeconfig()
         try:
-            if kubeconfig is None and not has_kubeconfig():
+            if is_in_pod:
                 config.load_incluster_config(self.settings)
             else:
                 config.load_kube_config(kubeconfig, context, self.settings, persist_config=False)
         except (config.ConfigException, OSError) as error:
+            reason = "there is no kubeconfig, and this is no pod" if is_in_pod else error
             raise UnreachableError(
-                f"no cluster is known: {error}; set KUBECONFIG, or say --kubeconfig and --context"
+                f"no cluster is known: {reason}; set KUBECONFIG, or say --kubeconfig and --context"
             ) from error
         self.settings.retries = False
         self._client = client.ApiClient(self.settings)

@@ -42,7 +42,7 @@ def _top(parsed: argparse.Namespace) -> int:
 
 
 def _source(parsed: argparse.Namespace) -> "Source":
-    from quire_local.cluster.api import ClusterApi
+    from quire_local.cluster.api import ClusterApi, UnreachableError
     from quire_local.top.source import ClusterSource, UrlSource, find_local
 
     if parsed.url is not None:
@@ -50,7 +50,12 @@ def _source(parsed: argparse.Namespace) -> "Source":
     is_cluster = parsed.kubeconfig or parsed.context or parsed.namespace
     if not is_cluster and (found := find_local()) is not None:
         return found
-    return ClusterSource(ClusterApi(parsed.kubeconfig, parsed.context), parsed.namespace)
+    try:
+        api = ClusterApi(parsed.kubeconfig, parsed.context)
+    except UnreachableError as error:
+        here = "" if is_cluster else "nothing of quire runs here at ports 8001 and 8090, and "
+        raise UnreachableError(f"{here}{error}; or say the URL of a gateway") from error
+    return ClusterSource(api, parsed.namespace)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -82,3 +82,13 @@ def test_findings_are_lines_with_the_fix_below(
     assert lines[number + 1].startswith("      -> export QUIRE_CACHE=")
     assert lines[-1].endswith("1 failed")
     assert "\x1b" not in "".join(lines)
+
+
+def test_a_cluster_that_nobody_knows_is_said_in_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert main(["--only=cluster"]) == 1
+    said = capsys.readouterr().out
+    assert "no cluster is known: there is no kubeconfig, and this is no pod" in said
