@@ -16,6 +16,7 @@ costs all others. For a mix that is not this one, each bucket's part of what run
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import mul
 
 from quire_engine.profiles.step_time import StepLimits, StepTimeModel
 from quire_operator.scaling.demand import Bucket
@@ -170,19 +171,22 @@ class _Mean:
 
     @classmethod
     def of(cls, mix: Sequence[Bucket], block_size: int) -> "_Mean":
-        rate = sum(one.rate for one in mix)
-        weights = [one.rate / rate if rate > 0 else 1.0 / len(mix) for one in mix]
+        rates = [one.rate for one in mix]
+        rate = sum(rates)
+        weights = [one / rate for one in rates] if rate > 0 else [1.0 / len(mix)] * len(mix)
 
-        def mean(value: Callable[[Bucket], float]) -> float:
-            return sum(weight * value(one) for weight, one in zip(weights, mix, strict=True))
+        def mean(values: list[float]) -> float:
+            return float(sum(map(mul, weights, values)))
 
+        outputs = [one.output_tokens for one in mix]
+        prefills = [one.prefill_tokens for one in mix]
         return cls(
-            output=mean(lambda one: one.output_tokens),
-            prefill=mean(lambda one: one.prefill_tokens),
-            pairs=mean(_pairs),
-            block_steps=mean(lambda one: _block_steps(one, block_size)),
-            context_steps=mean(_context_steps),
-            square=mean(lambda one: one.prefill_tokens**2),
+            output=mean(outputs),
+            prefill=mean(prefills),
+            pairs=mean([_pairs(one) for one in mix]),
+            block_steps=mean([_block_steps(one, block_size) for one in mix]),
+            context_steps=mean([_context_steps(one) for one in mix]),
+            square=mean([one * one for one in prefills]),
         )
 
 
@@ -333,21 +337,19 @@ class _Engine:
         cost = self._marginal_costs()
         mean_time = cost(mean.output, mean.context_steps, mean.prefill, mean.pairs)
         mean_memory = mean.block_steps if is_by_blocks else mean.output
-        found: list[Load | None] = []
-        for one, can in zip(mix, served, strict=True):
-            if not can:
-                found.append(None)
-                continue
-            time = cost(one.output_tokens, _context_steps(one), one.prefill_tokens, _pairs(one))
-            size = self.capability.block_size
-            memory = _block_steps(one, size) if is_by_blocks else one.output_tokens
-            found.append(
-                Load(
-                    memory=memory / mean_memory / memory_rate,
-                    time=time / mean_time / time_rate,
-                )
+        size = self.capability.block_size
+        memory_unit, time_unit = mean_memory * memory_rate, mean_time * time_rate
+        return tuple(
+            Load(
+                memory=(_block_steps(one, size) if is_by_blocks else one.output_tokens)
+                / memory_unit,
+                time=cost(one.output_tokens, _context_steps(one), one.prefill_tokens, _pairs(one))
+                / time_unit,
             )
-        return tuple(found)
+            if can
+            else None
+            for one, can in zip(mix, served, strict=True)
+        )
 
     def _marginal_costs(self) -> Callable[[float, float, float, float], float]:
         """Seconds of steps that (output, context steps, prompt tokens, pairs) add."""

@@ -20,7 +20,7 @@ from quire_operator.scaling.decision import (
     ServiceDecision,
     ServiceMemory,
 )
-from quire_operator.scaling.demand import buckets, estimate, highest, note_peak, remember
+from quire_operator.scaling.demand import Bucket, buckets, estimate, highest, note_peak, remember
 from quire_operator.scaling.fleet import Fleet, see_fleet
 from quire_operator.scaling.hearing import hear, measure_pressure
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
@@ -79,7 +79,6 @@ def _decide_one(
         added_at=inputs.now if is_adding else memory.added_at,
         rising_since=(memory.rising_since or inputs.now) if is_rising else None,
         pressed_since=case.urgency.pressed_since,
-        goal=memory.goal if step.wanted is None and step.action == "Hold" else step.wanted,
     )
     memory = correct(case, memory)
     memory = keep_shares(case, memory)
@@ -104,14 +103,17 @@ def _make_case(
         memory = replace(memory, since=now)  # a window with a hole in it says nothing of its peak
     memory = remember(service, heard.gateways, memory, now) if heard.is_any else memory
     demand = estimate(memory, now) if heard.is_any else None
-    peaks_before = highest(memory, demand) if demand else ()
-    made_of = tuple(map(max, demand.prompt_rates, peaks_before)) if demand else ()
-    bounds = (heard.gateways[0].prompt_bounds, heard.gateways[0].output_bounds) if demand else None
-    mix = buckets(memory, made_of, bounds) if bounds else ()
+    made_of: tuple[float, ...] = ()
+    mix: tuple[Bucket, ...] = ()
+    prompt_bounds = heard.gateways[0].prompt_bounds if demand else ()
+    if demand is not None:
+        made_of = tuple(map(max, demand.prompt_rates, highest(memory, demand, prompt_bounds)))
+        mix = buckets(memory, made_of, (prompt_bounds, heard.gateways[0].output_bounds))
     seconds = demand.window_seconds if demand else math.inf
     offers = make_offers(service, measured, mix, seconds)
     limits = _limits(service, offers, fleet, rooms)
-    factor = chance_factor(service, demand, offers, memory.correction) if demand else 1.0
+    residence = offers.residence_seconds(fleet.useful)
+    factor = chance_factor(service, demand, residence, memory.correction) if demand else 1.0
     able = {
         one.accelerator.name: one.capacity.requests_per_second
         for one in offers.offers
@@ -133,9 +135,9 @@ def _make_case(
         times = urgency.times * demand.certain
         rates = tuple(times * rate for rate in demand.prompt_rates)
         planned = replace(demand, rate=times * demand.rate, prompt_rates=rates)
-        memory = note_peak(memory, planned, service.down_seconds, now)
+        memory = note_peak(memory, planned, prompt_bounds, service.down_seconds, now)
         rates_now = _plan_for(offers, made_of, rates, factor)
-        rates_at_peak = _plan_for(offers, made_of, highest(memory, planned), factor)
+        rates_at_peak = _plan_for(offers, made_of, highest(memory, planned, prompt_bounds), factor)
     else:
         carried = pressure.requests_per_second if pressure and urgency.is_urgent else 0.0
         rates_now = rates_at_peak = [max(carried, _BARELY)] * len(offers.mix)

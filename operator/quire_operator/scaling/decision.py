@@ -124,7 +124,7 @@ class Peak:
     at: float
     """End of the part."""
     load: float
-    """Requests per second; by this peaks are compared."""
+    """Tokens per second, about; by this peaks are compared."""
     rates: tuple[float, ...]
     """Requests per second by prompt bucket."""
 
@@ -157,8 +157,6 @@ class ServiceMemory:
     corrected_at: float = 0.0
     added_at: float | None = None
     """When replicas were asked for the last time: they are not given up before they have served."""
-    goal: Mapping[str, int] | None = None
-    """A mix that is on its way: it is not given up for one that is hardly better."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """As told last."""
     capabilities: Mapping[str, Capability] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """How much is asked: from gateways' counts to requests per second in buckets of lengths.
 
 Arrivals are counted by length of prompt at once; how long answers are is known when they have
-ended, from a memory that halves every ten minutes. The rate is that of five minutes, unless a
+ended, from a memory that halves every five minutes. The rate is that of five minutes, unless a
 shorter window says, beyond what chance makes of it, that it has changed.
 """
 
@@ -23,10 +23,12 @@ SIGNIFICANT = 4.0
 MOST_DISPERSION = 4.0
 _DOUBT = 2.0
 """Standard deviations that are not believed of what was watched for a moment only."""
-_HALF_LIFE_SECONDS = 600.0
+_HALF_LIFE_SECONDS = 300.0
 _PARTS = 10
 """Of the stabilization window, each with a peak of its own."""
 _TYPICAL_OUTPUT_TOKENS = 200.0
+_OUTPUT_WORTH = 1000.0
+"""Tokens of a prompt that take about as long as a typical output."""
 _PRIOR_ANSWERS = 2.0
 _MOST_GATEWAYS = 200
 _LEAN = 5.0
@@ -77,7 +79,7 @@ def remember(
     kept = [0.0, 0.0]
     for gateway in gateways:
         before = _before(gateway, memory, elapsed)
-        if before is None or not _is_sound(gateway):
+        if before is None:
             continue
         # a gateway that was not heard for a while has counted for longer than this interval
         share = min(elapsed / max(gateway.seconds - before.seconds, elapsed, 1e-9), 1.0)
@@ -150,10 +152,14 @@ def estimate(memory: ServiceMemory, now: float) -> Demand | None:
 
 
 def note_peak(
-    memory: ServiceMemory, demand: Demand, down_seconds: float, now: float
+    memory: ServiceMemory,
+    demand: Demand,
+    prompt_bounds: Sequence[int],
+    down_seconds: float,
+    now: float,
 ) -> ServiceMemory:
     """Remember the largest demand of each part of the stabilization window."""
-    load = demand.rate
+    load = _work(demand.prompt_rates, prompt_bounds)
     newest = Peak(at=now, load=load, rates=demand.prompt_rates)
     begins = now - down_seconds
     kept = [one for one in memory.peaks if one.at > begins]
@@ -166,10 +172,21 @@ def note_peak(
     return replace(memory, peaks=tuple(kept))
 
 
-def highest(memory: ServiceMemory, demand: Demand) -> tuple[float, ...]:
+def highest(
+    memory: ServiceMemory, demand: Demand, prompt_bounds: Sequence[int]
+) -> tuple[float, ...]:
     """Rates by prompt bucket of the window's highest peak, now included."""
     peak = max(memory.peaks, key=lambda one: one.load, default=None)
-    return demand.prompt_rates if peak is None or peak.load < demand.rate else peak.rates
+    load = _work(demand.prompt_rates, prompt_bounds)
+    return demand.prompt_rates if peak is None or peak.load < load else peak.rates
+
+
+def _work(prompt_rates: Sequence[float], prompt_bounds: Sequence[int]) -> float:
+    """Tokens that are asked for a second, about: fewer but longer prompts may be the peak."""
+    lengths = _typical(prompt_bounds)
+    return sum(
+        rate * (length + _OUTPUT_WORTH) for rate, length in zip(prompt_rates, lengths, strict=False)
+    )
 
 
 def buckets(
@@ -274,10 +291,6 @@ def _before(
 def _newest(counts: dict[str, GatewayFigures]) -> dict[str, GatewayFigures]:
     """Those that were heard last: names of gateways that are gone are not kept for ever."""
     return dict(list(counts.items())[-_MOST_GATEWAYS:])
-
-
-def _is_sound(gateway: GatewayFigures) -> bool:
-    return math.isfinite(gateway.seconds) and all(map(math.isfinite, gateway.arrivals))
 
 
 def _are_running(service: ServiceInputs) -> bool:

@@ -84,7 +84,9 @@ def hear(service: ServiceInputs, stale_seconds: float) -> Heard:
     ready = [one for one in service.replicas if one.is_ready and not one.is_ending]
     return Heard(
         gateways=tuple(
-            one for one in service.gateways if _is_fresh(one.age_seconds, stale_seconds)
+            one
+            for one in service.gateways
+            if _is_fresh(one.age_seconds, stale_seconds) and _is_sound(one)
         ),
         num_gateways=max(service.num_gateways, len(service.gateways)),
         engines={
@@ -92,7 +94,7 @@ def hear(service: ServiceInputs, stale_seconds: float) -> Heard:
             for one in ready
             if one.engine is not None
             and _is_fresh(one.engine.age_seconds, stale_seconds)
-            and math.isfinite(one.engine.pressure)
+            and 0 <= one.engine.pressure < math.inf
         },
         num_ready=len(ready),
     )
@@ -135,4 +137,8 @@ def _bounded(pressure: float) -> float:
 
 
 def _is_fresh(age_seconds: float, stale_seconds: float) -> bool:
-    return math.isfinite(age_seconds) and age_seconds <= stale_seconds
+    return 0 <= age_seconds <= stale_seconds
+
+
+def _is_sound(gateway: GatewayFigures) -> bool:
+    return all(0 <= one < math.inf for one in (gateway.seconds, *gateway.arrivals))

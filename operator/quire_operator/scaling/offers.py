@@ -62,16 +62,18 @@ class Offers:
         """Return one by its accelerator's name; None: it cannot be used."""
         return next((one for one in self.offers if one.accelerator.name == name), None)
 
-    @property
-    def residence_seconds(self) -> float:
-        """How long a request runs where it is cheapest; 0 where nothing is known."""
-        known = [
-            (one.cost / c.requests_per_second, c) for one in self.offers if (c := one.capacity)
-        ]
-        if not known:
-            return 0.0
-        best = min(known, key=lambda one: one[0])[1]
-        return best.concurrency / best.requests_per_second
+    def residence_seconds(self, counts: Mapping[str, int]) -> float:
+        """How long a request runs on these replicas, or else where it is cheapest.
+
+        0 where nothing is known.
+        """
+        known = [(one, what) for one in self.offers if (what := one.capacity)]
+        there = [(counts.get(one.accelerator.name, 0), what) for one, what in known]
+        if not any(count for count, _ in there):
+            cheapest = sorted(known, key=lambda pair: pair[0].cost / pair[1].requests_per_second)
+            there = [(1, what) for _, what in cheapest[:1]]
+        rate = sum(count * what.requests_per_second for count, what in there)
+        return sum(count * what.concurrency for count, what in there) / rate if rate else 0.0
 
 
 def capabilities(

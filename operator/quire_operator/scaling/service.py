@@ -21,8 +21,12 @@ from quire_operator.scaling.victims import next_victims
 
 _WORTHWHILE = 0.03
 """Part of the cost that a change must save."""
-_WORTH_MOVING = 0.2
-"""The same where others come first: for as long as they start, both are paid for."""
+_WORTH_MOVING = 0.15
+"""The same where others come first: near ties would make fleets come and go."""
+_START_SECONDS = 150.0
+"""For so long others and those whose place they take are paid for both."""
+_STAY_SECONDS = 900.0
+"""So long a mix is taken to be the best."""
 _AT_A_TIME = 4
 """So many times what goes at once there must be."""
 _MUCH_BETTER = 0.01
@@ -107,7 +111,8 @@ def _up(case: Case) -> Step | None:
         return _up_by_one(case)
     rates = case.rates_now
     load = case.load_now
-    if load <= 1.0 + SLACK and fleet.num_useful:
+    slack = 0.0 if case.urgency.is_urgent else SLACK
+    if load <= 1.0 + slack and fleet.num_useful:
         return None
     grown = sizing.grow(rates)
     replicas = dict(grown.replicas)
@@ -148,49 +153,56 @@ def _down(case: Case) -> Step | None:
     why_not = case.why_not_down()
     if why_not:
         return case.hold(why_not) if why_not != "unknown" else None
-    sizing, fleet, limits = case.sizing, case.fleet, case.limits
     rates = [rate * (1.0 + MARGIN) for rate in case.rates_at_peak]
+    if case.sizing.has_surplus(rates):
+        least = case.sizing.shrink(rates)
+        if least.is_feasible and _is_worth_it(case, least):
+            return _take_away(case, least.replicas, rates)
+    return _move(case, rates)
+
+
+def _is_worth_it(case: Case, least: Mix) -> bool:
+    """Whether a part of what there is costs less by more than a near tie."""
+    if least.replicas == case.fleet.ordered:
+        return False
+    most = (1.0 - _WORTHWHILE) * case.limits.cost(case.fleet.ordered)
+    return least.cost <= most or case.has_useless(least.replicas)
+
+
+def _move(case: Case, rates: list[float]) -> Step | None:
+    """Let others come, if they save more than it costs that both are there for a while.
+
+    They must do so at the peak and now: while traffic falls, what there is becomes fewer, and that
+    saves as much.
+    """
+    sizing, fleet, limits = case.sizing, case.fleet, case.limits
+    costs = limits.cost(fleet.ordered)
+    is_enough = sizing.is_enough(fleet.useful, case.rates_at_peak)
+    is_best = costs - sizing.least_cost(rates) < _WORTH_MOVING * costs
+    if is_enough and (is_best or case.has_added_lately):
+        return None
     mix = sizing.afresh(rates)
-    now_costs = limits.cost(fleet.ordered)
     if not mix.is_feasible:
         case.note_infeasible(mix.unserved, at_peak=True)
         return None
-    wanted = _keep_goal(case, rates, mix)
-    if wanted != case.memory.goal and case.has_added_lately:
+    both = {name: max(count, mix.replicas[name]) for name, count in fleet.ordered.items()}
+    coming = limits.cost(both) - costs
+    saving = max(coming * _START_SECONDS / _STAY_SECONDS, _WORTH_MOVING * costs)
+    if case.has_added_lately or both == fleet.ordered or costs - mix.cost < saving:
         return None
-    is_move = any(count > fleet.ordered[name] for name, count in wanted.items())
-    saving = _WORTH_MOVING if is_move else _WORTHWHILE
-    if limits.cost(wanted) > (1.0 - saving) * now_costs and not case.has_useless(wanted):
+    now = sizing.shrink(case.rates_now)
+    if now.cost - sizing.afresh(case.rates_now).cost < saving:
         return None
-    missing = {name: count for name, count in wanted.items() if count > fleet.ordered[name]}
-    if missing:
-        both = {name: max(count, wanted[name]) for name, count in fleet.ordered.items()}
-        if not limits.allow(both):
-            return case.hold(
-                "a cheaper mix is known, but the bounds leave no room for it beside what runs"
-            )
-        return Step(
-            action="Move",
-            replicas=both,
-            wanted=wanted,
-            reason=f"the same is served for {mix.cost:.2f} an hour instead of {now_costs:.2f}",
+    if not limits.allow(both):
+        return case.hold(
+            "a cheaper mix is known, but the bounds leave no room for it beside what runs"
         )
-    return _take_away(case, wanted, rates)
-
-
-def _keep_goal(case: Case, rates: list[float], mix: Mix) -> dict[str, int]:
-    """The mix that is on its way, while it carries the load and costs hardly more than the best."""
-    goal = case.memory.goal
-    if goal is None or goal.keys() != mix.replicas.keys() or not case.limits.allow(goal):
-        return dict(mix.replicas)
-    is_good = case.has_added_lately or case.limits.cost(goal) <= (1.0 + _WORTHWHILE) * mix.cost
-    may_come = all(
-        count <= case.fleet.useful[name]
-        for name, count in goal.items()
-        if name in case.fleet.blocked
+    return Step(
+        action="Move",
+        replicas=both,
+        wanted=mix.replicas,
+        reason=f"the same is served for {mix.cost:.2f} an hour instead of {costs:.2f}",
     )
-    keeps = is_good and may_come and case.sizing.is_enough(goal, rates)
-    return dict(goal if keeps else mix.replicas)
 
 
 def _take_away(case: Case, wanted: Mapping[str, int], rates: list[float]) -> Step:

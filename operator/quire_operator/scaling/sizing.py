@@ -14,13 +14,16 @@ from quire_operator.scaling.clamping import Limit, Limits
 from quire_operator.scaling.demand import Demand
 from quire_operator.scaling.fleet import Fleet
 from quire_operator.scaling.inputs import ServiceInputs
-from quire_operator.scaling.mix import Mix, Option, carry, choose
+from quire_operator.scaling.mix import Mix, Option, carry, choose, least_cost
 from quire_operator.scaling.offers import Offers
 
-SLACK = 0.05
+SLACK = 0.07
 """So much over the target adds no replica yet."""
-MARGIN = 0.1
+MARGIN = 0.05
 """So much more than the window's peak what is left must carry, before something goes."""
+_EVENED_OUT = 0.5
+"""What is left of a deviation after requests have waited, within what is promised, for it to pass.
+"""
 _FULL = 1.0 + 1e-3
 
 
@@ -71,6 +74,31 @@ class Sizing:
             )
         return choose(options, rates, self.limits.bounds)
 
+    def has_surplus(self, rates: Sequence[float]) -> bool:
+        """Whether any replica may go: then `shrink` says which; it takes longer."""
+        fleet, counts = self.fleet, self.fleet.useful
+        if counts != fleet.ordered:
+            return True
+        return self.is_enough(counts, rates) and any(
+            counts[one.name] > one.lowest
+            and self.is_enough({**counts, one.name: counts[one.name] - 1}, rates)
+            for one in self.limits.limits
+        )
+
+    def least_cost(self, rates: Sequence[float]) -> float:
+        """What no other replicas for these rates can cost less than."""
+        return least_cost(self.options(), rates)
+
+    def shrink(self, rates: Sequence[float]) -> Mix:
+        """The cheapest part of what there is; of what is on its way, none is given up."""
+        options = []
+        for one in self.limits.limits:
+            useful = self.fleet.useful[one.name]
+            is_coming = useful > self.fleet.ready[one.name]
+            lowest = useful if is_coming else min(one.lowest, useful)
+            options.append(self._option(one, lowest=lowest, highest=useful))
+        return choose(options, rates, self.limits.bounds)
+
     def first(self, num: int) -> dict[str, int]:
         """So many replicas, the cheapest that serve typical requests."""
         bounds = replace(self.limits.bounds, fewest=min(num, self.limits.bounds.most))
@@ -103,12 +131,12 @@ class Sizing:
 
 
 def chance_factor(
-    service: ServiceInputs, demand: Demand, offers: Offers, correction: float
+    service: ServiceInputs, demand: Demand, residence_seconds: float, correction: float
 ) -> float:
     """By how much rates are planned larger than they are."""
-    running = demand.rate * offers.residence_seconds * correction
+    running = demand.rate * residence_seconds * correction
     if running <= 0:
         return correction
     z = NormalDist().inv_cdf(min(max(service.slo.percentile, 50), 99) / 100)
-    deviation = z * math.sqrt(demand.dispersion / running)
+    deviation = _EVENED_OUT * z * math.sqrt(demand.dispersion / running)
     return correction * max(1.0, service.pressure.target * (1.0 + deviation))

@@ -2,7 +2,8 @@
 
 Pressure above 1 means that interactive requests are refused; how many requests the replicas carry
 is then read from the pressure itself. Blocks and seats fill up and stay full, so they count at
-once; predicted times come and go with single long prompts, so they must stay for a moment.
+once; predicted times come and go with single long prompts, so they must stay for a moment, and
+they say no more than that all of the time is taken.
 """
 
 import math
@@ -14,7 +15,7 @@ from quire_operator.scaling.hearing import FleetPressure, Heard
 from quire_operator.scaling.inputs import ServiceInputs
 
 _LASTING = ("blocks", "seats")
-_PATIENCE_SECONDS = 12.0
+_PATIENCE_SECONDS = 30.0
 """So long must a predicted time have been too long."""
 _EDGE = 1.0
 _MOST = 2.5
@@ -60,15 +61,17 @@ def judge(
     able_rate
         Requests per second that the ready replicas do at the target.
     is_coming
-        Whether replicas are on their way. Then a queue says nothing new: those who wait were
-        counted when they came.
+        Whether replicas are on their way. Then a queue says nothing new, nor do predicted times:
+        those who wait were counted when they came.
     """
     pressed = None
     times, reasons = 1.0, []
     if pressure is not None and pressure.value >= _EDGE:
         pressed = memory.pressed_since if memory.pressed_since is not None else now
-        if pressure.binding in _LASTING or now - pressed >= _PATIENCE_SECONDS:
-            carried = min(pressure.requests_per_second, _MOST * able_rate)
+        lasts = pressure.binding in _LASTING
+        if lasts or (not is_coming and now - pressed >= _PATIENCE_SECONDS):
+            most = _MOST if lasts else 1.0 / service.pressure.target
+            carried = min(pressure.requests_per_second, most * able_rate)
             times = max(times, carried / planned_rate if planned_rate > 0 else math.inf)
             reasons.append(f"pressure of {pressure.binding} is {100 * pressure.value:.0f} %")
     if heard.num_waiting and not is_coming and demand is not None and demand.rate > 0:

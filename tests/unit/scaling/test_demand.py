@@ -115,8 +115,8 @@ def test_the_highest_peak_of_the_window_counts() -> None:
     demand = estimate(memory, 45.0)
     assert demand is not None
     high = replace(demand, rate=9.0, prompt_rates=(0.0, 9.0))
-    memory = note_peak(memory, high, 300.0, 45.0)
-    memory = note_peak(memory, demand, 300.0, 200.0)
-    assert highest(memory, demand) == (0.0, 9.0)
-    memory = note_peak(memory, demand, 300.0, 346.0)
-    assert highest(memory, demand) == demand.prompt_rates
+    memory = note_peak(memory, high, PROMPT_BOUNDS, 300.0, 45.0)
+    memory = note_peak(memory, demand, PROMPT_BOUNDS, 300.0, 200.0)
+    assert highest(memory, demand, PROMPT_BOUNDS) == (0.0, 9.0)
+    memory = note_peak(memory, demand, PROMPT_BOUNDS, 300.0, 346.0)
+    assert highest(memory, demand, PROMPT_BOUNDS) == demand.prompt_rates

@@ -1,0 +1,102 @@
+"""GPUs that services compete for: who is served first, and when a number of GPUs is a limit."""
+
+from dataclasses import replace
+
+import pytest
+
+from quire_operator.scaling.decision import ServiceMemory
+from quire_operator.scaling.inputs import GpuStock, Replica, ScalingInputs, ServiceInputs
+from quire_operator.scaling.rooms import Rooms, find_short
+from tests.unit.scaling.worlds import accelerator, service
+
+NOW = 10_000.0
+PRODUCT = "NVIDIA-L4"
+
+
+def two_services(*, priority: int = 0, ordered: tuple[int, int] = (2, 2)) -> list[ServiceInputs]:
+    """Two services on the same GPU, the first more important if it has a priority."""
+    l4 = accelerator("l4", products=(PRODUCT,))
+    made = replace(service("l4"), accelerators=(l4,))
+    return [
+        replace(made, key="team/first", priority=priority, ordered={"l4": ordered[0]}),
+        replace(made, key="team/second", ordered={"l4": ordered[1]}),
+    ]
+
+
+def most(services: list[ServiceInputs], key: str, *, num_gpus: int, is_final: bool) -> int | None:
+    """GPUs that a service may have; None: nobody knows a limit."""
+    stock = (GpuStock(product=PRODUCT, num_gpus=num_gpus, is_final=is_final),)
+    inputs = ScalingInputs(now=NOW, services=tuple(services), stock=stock)
+    rooms = Rooms(inputs, {one.key: {} for one in services})
+    found = rooms.of(next(one for one in services if one.key == key))
+    return found[0].most if found else None
+
+
+def waiting(seconds: float) -> ServiceInputs:
+    """A service with one replica that has a node, and one that has waited for one."""
+    there = Replica(name="a", accelerator="l4")
+    waits = Replica(
+        name="b",
+        accelerator="l4",
+        is_scheduled=False,
+        is_ready=False,
+        waiting_since=NOW - seconds,
+    )
+    made = two_services()[0]
+    return replace(made, replicas=(there, waits))
+
+
+def test_nodes_that_an_autoscaler_may_bring_are_no_limit() -> None:
+    assert most(two_services(), "team/first", num_gpus=4, is_final=False) is None
+
+
+def test_equals_keep_what_they_have() -> None:
+    services = two_services(ordered=(3, 1))
+    assert most(services, "team/first", num_gpus=4, is_final=True) == 3
+    assert most(services, "team/second", num_gpus=4, is_final=True) == 1
+
+
+def test_the_more_important_one_may_have_all() -> None:
+    services = two_services(priority=1, ordered=(1, 3))
+    assert most(services, "team/first", num_gpus=4, is_final=True) == 4
+    assert most(services, "team/second", num_gpus=4, is_final=True) == 3
+
+
+def test_what_was_decided_for_the_first_is_taken_from_the_second() -> None:
+    services = two_services(priority=1, ordered=(1, 3))
+    stock = (GpuStock(product=PRODUCT, num_gpus=4, is_final=True),)
+    inputs = ScalingInputs(now=NOW, services=tuple(services), stock=stock)
+    rooms = Rooms(inputs, {one.key: {} for one in services})
+    rooms.decide(services[0], {"l4": 3})
+    assert rooms.of(services[1])[0].most == 1
+
+
+@pytest.mark.parametrize(("seconds", "is_short"), [(100.0, False), (180.0, True)])
+def test_who_waits_longer_than_the_timeout_is_short(seconds: float, is_short: bool) -> None:
+    one = waiting(seconds)
+    memory = ServiceMemory(since=0.0, last_request_at=0.0)
+    found = find_short(one, memory, ScalingInputs(now=NOW, services=(one,)))
+    assert ("l4" in found) == is_short
+
+
+def test_what_was_short_is_tried_again_after_a_while() -> None:
+    one = waiting(0.0)
+    memory = ServiceMemory(since=0.0, last_request_at=0.0, short_since={"l4": NOW - 599})
+    assert find_short(one, memory, ScalingInputs(now=NOW, services=(one,)))
+    assert not find_short(one, memory, ScalingInputs(now=NOW + 1, services=(one,)))
+
+
+def test_a_short_time_in_the_future_is_not_believed() -> None:
+    one = waiting(0.0)
+    memory = ServiceMemory(since=0.0, last_request_at=0.0, short_since={"l4": NOW + 50})
+    assert not find_short(one, memory, ScalingInputs(now=NOW, services=(one,)))
+
+
+def test_where_it_is_short_what_has_nodes_is_the_limit_and_who_waits_may_wait_on() -> None:
+    one = waiting(200.0)
+    inputs = ScalingInputs(now=NOW, services=(one,))
+    rooms = Rooms(inputs, {one.key: {"l4": NOW}})
+    assert rooms.of(one)[0].most == one.ordered["l4"]
+    other = replace(two_services()[1], ordered={"l4": 0})
+    both = ScalingInputs(now=NOW, services=(one, other))
+    assert Rooms(both, {one.key: {"l4": NOW}, other.key: {}}).of(other)[0].most == 0
