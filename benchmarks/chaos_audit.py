@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hack.cluster.cluster import Cluster
 from tests.api.servers import wait_until
 from tests.nodes.clients import Client
-from tests.nodes.services import Body, Service
+from tests.nodes.services import Body, Service, is_ready
 
 _PLACE = "audit"
 
@@ -55,7 +55,7 @@ def audit(cluster: Cluster, service: Service) -> Audit:
     tokens = base64.b64decode(cluster.api.get(path)["data"]["tokens"]).decode().split()
 
     def ask() -> list[Engine]:
-        return [_engine(client, pod, tokens[0]) for pod in service.pods()]
+        return [_engine(client, pod, tokens[0]) for pod in service.pods() if is_ready(pod)]
 
     with suppress(AssertionError):  # the report says which
         wait_until(lambda: all(one.is_clean for one in ask()), seconds=60, pause_seconds=1)
@@ -68,6 +68,7 @@ def audit(cluster: Cluster, service: Service) -> Audit:
 
 
 def _engine(client: Client, pod: Body, token: str) -> Engine:
+    """Of a pod that runs."""
     answer = client.ask(
         f"http://{pod['status'].get('podIP')}:8000/state", authorization=f"Bearer {token}"
     )

@@ -91,9 +91,10 @@ def _words(windows: Sequence[Window]) -> list[str]:
 
 def _audited(audit: Audit) -> list[str]:
     verdict = "every block is free" if audit.is_clean else "NOT CLEAN"
+    state = "ready" if audit.is_ready else "NOT ready"
     rows = [
         f"Blocks audited when nobody asks any more: {verdict}.\n",
-        f"Last decision: {audit.last_reason}\n",
+        f"The service is {state}. Last decision: {audit.last_reason}\n",
         "| engine | total | free | held | reserved | queued | restarts |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from quire_operator.planner import names
-from quire_operator.planner.observed import Observed
+from quire_operator.planner.observed import Deployment, Observed
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.planner.template import kept_template, template_annotations, template_of
 from quire_operator.resource.accelerator import Accelerator
@@ -23,6 +23,8 @@ class Rollout:
 
     is_one_by_one: bool
     """Whether old pods make room, since new ones find no GPU beside them."""
+    gap: int = 1
+    """How many pods may be missing then: one, and those for which there is no GPU anyway."""
     look_again_at: datetime | None = None
 
 
@@ -37,7 +39,7 @@ def deployment(
 ) -> Body:
     """The object, without its owner; with is_held, of the pods that there are."""
     template, inputs = template_of(observed, accelerator, settings, is_held=is_held)
-    surge, gap = (0, 1) if rollout.is_one_by_one else (1, 0)
+    surge, gap = (0, rollout.gap) if rollout.is_one_by_one else (1, 0)
     rolling = {"maxSurge": surge, "maxUnavailable": gap}
     return _body(observed, accelerator.name, replicas, rolling, (template, inputs))
 
@@ -91,19 +93,36 @@ def rollout_of(
     current = observed.deployments.get(accelerator.name)
     if current is None or not is_rolling(current.num_updated, current.num_pods, current.replicas):
         return Rollout(is_one_by_one=False)
-    if current.is_one_by_one:
-        return Rollout(is_one_by_one=True)  # until it is done: the GPUs are as few as before
+    pods = [pod for pod in observed.pods if pod.accelerator == accelerator.name]
     waiting = [
-        pod.unschedulable_since
-        for pod in observed.pods
-        if pod.accelerator == accelerator.name and pod.unschedulable_since and not pod.is_ending
+        pod.unschedulable_since for pod in pods if pod.unschedulable_since and not pod.is_ending
     ]
+    if current.is_one_by_one:  # until it is done: the GPUs are as few as before
+        return _one_by_one(current, len(pods), len(waiting), settings, now)
     if not waiting:
         return Rollout(is_one_by_one=False)
     turn = min(waiting) + timedelta(seconds=settings.surge_patience_seconds)
     if now >= turn:
         return Rollout(is_one_by_one=True)
     return Rollout(is_one_by_one=False, look_again_at=turn)
+
+
+def _one_by_one(
+    current: Deployment, num_pods: int, num_waiting: int, settings: PlannerSettings, now: datetime
+) -> Rollout:
+    """Where more replicas are wanted than there are GPUs, those are missing, and no old pod may go.
+
+    Then one more may be; but only once nothing has moved for a while: a new pod whose GPU has just
+    become free still seems to wait for one.
+    """
+    gap = max(current.gap, 1)
+    missing = num_waiting - max(num_pods - current.replicas, 0)
+    if missing < gap or current.progressed_at is None:
+        return Rollout(is_one_by_one=True, gap=gap)
+    turn = current.progressed_at + timedelta(seconds=settings.surge_patience_seconds)
+    if now >= turn:
+        return Rollout(is_one_by_one=True, gap=missing + 1)
+    return Rollout(is_one_by_one=True, gap=gap, look_again_at=turn)
 
 
 def is_rolling(num_updated: int, num_pods: int, replicas: int) -> bool:

@@ -81,6 +81,10 @@ class Deployment:
     """Its pod template as it is, with what the API server has filled in."""
     is_one_by_one: bool = False
     """Whether old pods make room before new ones come."""
+    gap: int = 0
+    """How many pods its rollout may do without."""
+    progressed_at: datetime | None = None
+    """When its rollout came further the last time."""
     is_stuck: bool = False
     """Whether its rollout has made no progress for its deadline."""
     refused_pods: str = ""
@@ -253,10 +257,13 @@ def deployment_from(body: Mapping[str, Any]) -> Deployment:
     rolling = spec.get("strategy", {}).get("rollingUpdate", {})
     conditions = {one["type"]: one for one in status.get("conditions", [])}
     failure = conditions.get("ReplicaFailure", {})
+    progressing = conditions.get("Progressing", {})
     return Deployment(
         accelerator=metadata.get("labels", {}).get(ACCELERATOR_LABEL, ""),
         replicas=spec.get("replicas", 0),
         is_one_by_one=rolling.get("maxSurge") == 0,
+        gap=_count(rolling.get("maxUnavailable", 0)),
+        progressed_at=moment(at) if (at := progressing.get("lastUpdateTime")) else None,
         is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 0),
         num_updated=status.get("updatedReplicas", 0),
         num_ready=status.get("readyReplicas", 0),
@@ -266,7 +273,7 @@ def deployment_from(body: Mapping[str, Any]) -> Deployment:
         template=annotations.get(TEMPLATE_ANNOTATION, ""),
         seal=annotations.get(SEAL_ANNOTATION, ""),
         live_template=spec.get("template"),
-        is_stuck=conditions.get("Progressing", {}).get("reason") == "ProgressDeadlineExceeded",
+        is_stuck=progressing.get("reason") == "ProgressDeadlineExceeded",
         refused_pods=failure.get("message", "") if failure.get("status") == "True" else "",
     )
 
@@ -284,6 +291,11 @@ def node_from(body: Mapping[str, Any]) -> Node:
         is_ready=ready and not body.get("spec", {}).get("unschedulable", False),
         created_at=moment(metadata["creationTimestamp"]),
     )
+
+
+def _count(value: object) -> int:
+    """A number of pods; 0 for a percentage, which is nothing of ours."""
+    return value if isinstance(value, int) else 0
 
 
 def _amount(quantity: object) -> int:

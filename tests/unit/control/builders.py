@@ -75,6 +75,8 @@ class Cluster:
     settings: PlannerSettings = SETTINGS
     bad_revisions: set[str] = field(default_factory=set)
     """Hashes of pod inputs whose engines never become ready."""
+    progress: dict[str, tuple[tuple[int, ...], datetime]] = field(default_factory=dict)
+    """By accelerator, counts of its pods and since when they are so."""
     num_made: int = 0
     least_ready: int = 0
     """Fewest ready pods that there were since it was set."""
@@ -103,7 +105,8 @@ class Cluster:
         self.deployments = {}
         for body in wanted:
             one = deployment_from(body)
-            self.deployments[one.accelerator] = one
+            _, since = self.progress.get(one.accelerator, ((), None))
+            self.deployments[one.accelerator] = replace(one, progressed_at=since)
         # what has no Deployment any more is collected
         self.pods = [pod for pod in self.pods if pod.accelerator in self.deployments]
         self.service = with_status(self.service, made)
@@ -203,12 +206,17 @@ class Cluster:
         for name, one in self.deployments.items():
             mine = [pod for pod in self.pods if pod.accelerator == name]
             new = [pod for pod in mine if pod.template_hash == one.inputs_hash]
+            num_ready = sum(pod.is_ready for pod in mine)
+            counts = len(mine), len(new), num_ready
+            if self.progress.get(name, ((), None))[0] != counts:
+                self.progress[name] = counts, self.now
             self.deployments[name] = replace(
                 one,
                 is_observed=True,
                 num_pods=len(mine),
                 num_updated=len(new),
-                num_ready=sum(pod.is_ready for pod in mine),
+                num_ready=num_ready,
+                progressed_at=self.progress[name][1],
             )
 
 

@@ -204,6 +204,22 @@ def test_without_a_spare_gpu_it_rolls_one_by_one() -> None:
     assert cluster.least_ready == 2
 
 
+def test_a_rollout_comes_to_its_end_where_more_is_wanted_than_there_are_gpus() -> None:
+    cluster = Cluster(service(L4, **external(4)), {"l4": 2})
+    cluster.settle()
+    first = {pod.template_hash for pod in cluster.pods}
+    cluster.least_ready = 2
+
+    cluster.change(engine={"maxNumSeqs": 8})
+    for _ in range(6):
+        cluster.settle(60)
+        cluster.wait(31)
+
+    assert not first & {pod.template_hash for pod in cluster.pods}
+    assert cluster.num_ready() == 2
+    assert cluster.least_ready >= 1
+
+
 def test_a_bad_revision_stops_and_the_old_one_serves_on() -> None:
     cluster = Cluster(service(H100, **external(2)), {"h100": 3})
     cluster.settle()
