@@ -13,6 +13,9 @@ PORT ?= 8000
 NAME ?= default
 NODES ?= 3
 SIZE ?= nodes
+GPU_RESULTS ?=
+GPU_PIECES ?= attention operations
+GPU_SHAPES ?= llama3-8b qwen3-0.6b
 
 # uv works in .venv whatever environment is active, with the Python that .venv has.
 unexport VIRTUAL_ENV
@@ -96,15 +99,16 @@ test-workers: sync-dev ## Run the gateway's tests with a gateway of two workers 
 .PHONY: test-gpu
 test-gpu: sync-dev ## Run the tests that need a CUDA device
 	@$(BIN)/python -m hack.gpu
-	@$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
+	@$(BIN)/python -m tests.gpu $(ARGS)
 
 .PHONY: bench-gpu
-bench-gpu: sync-dev ## Measure kernels and engine on a CUDA device, into benchmarks/gpu/results
+bench-gpu: sync-dev ## Measure kernels and engine on a CUDA device, into benchmarks/gpu/results/CARD
 	@$(BIN)/python -m hack.gpu
-	@$(BIN)/python -m benchmarks.gpu.attention --json benchmarks/gpu/results/attention.json
-	@$(BIN)/python -m benchmarks.gpu.operations --json benchmarks/gpu/results/operations.json
-	@for shape in llama3-8b qwen3-0.6b; do $(BIN)/python -m benchmarks.gpu.engine --shape $$shape \
-		--json benchmarks/gpu/results/engine.json || exit 1; done
+	@results=$(GPU_RESULTS); results=$${results:-$$($(BIN)/python -m hack.gpu --results)}; \
+	for piece in $(GPU_PIECES); do $(BIN)/python -m benchmarks.gpu.$$piece \
+		--json $$results/$$piece.json || exit 1; done; \
+	for shape in $(GPU_SHAPES); do $(BIN)/python -m benchmarks.gpu.engine --shape $$shape \
+		--json $$results/engine.json || exit 1; done
 
 .PHONY: fuzz
 fuzz: sync-dev ## Fuzz a live server over its own OpenAPI document: 5,000 cases and more

@@ -24,7 +24,7 @@ from typing import Any
 
 from quire_engine.calibration.profiling import profile_engine
 from quire_engine.calibration.rig import StepRig
-from quire_engine.calibration.trials import MAX_STEPS_PER_VISIT, Trial
+from quire_engine.calibration.trials import MAX_STEPS_PER_VISIT, Trial, decode_trial
 from quire_engine.config import EngineConfig, ExecutorConfig, ModelConfig
 from quire_engine.execution.base import Executor
 from quire_engine.execution.factory import create_executor
@@ -82,9 +82,10 @@ def draw_trial(
     context = _draw(rng, 16, max(longest, 16))
     room = max_tokens - num_decodes
     if kind == "decode" or room < 1:
-        return Trial(num_decodes, context)
+        return decode_trial(num_decodes, context, max(longest, 16))
     prompts = _draw_prompts(rng, room, facts.max_model_len)[: max(max_batch // 2, 1)]
-    return Trial(max(min(num_decodes, max_batch - len(prompts)), 0), context, prompts)
+    num_decodes = max(min(num_decodes, max_batch - len(prompts)), 0)
+    return decode_trial(num_decodes, context, max(longest, 16), prompts)
 
 
 def _draw(rng: random.Random, fewest: int, most: int) -> int:
@@ -124,7 +125,7 @@ def run_held_out(
         with rig.visit(trial) as run:
             run()
             for index in range(1, 1 + TIMED_STEPS):
-                context = trial.num_decodes * (trial.context + index)
+                context = trial.context_tokens(index)
                 work = (trial.num_decodes, context, trial.prefill_tokens, trial.prefill_pairs)
                 steps.append((*work, run()))
     rig.check_returned()

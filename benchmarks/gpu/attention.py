@@ -1,6 +1,6 @@
 """Paged attention at the anchors' shapes, in CUDA graphs, with the device's own peaks.
 
-`python -m benchmarks.gpu.attention --json benchmarks/gpu/results/attention.json`
+`python -m benchmarks.gpu.attention --json benchmarks/gpu/results/h100/attention.json`
 
 Peers in the same run: torch's SDPA over contiguous keys (no paging, so a bound rather than a
 rival) for the prefill cases.

@@ -1,6 +1,6 @@
 """The whole engine with dummy weights: the anchor workloads, in one process, without HTTP.
 
-`python -m benchmarks.gpu.engine --shape llama3-8b --json benchmarks/gpu/results/engine.json`
+`python -m benchmarks.gpu.engine --shape llama3-8b --json benchmarks/gpu/results/h100/engine.json`
 
 Temperature 0.6, ends by length alone, prefix caching off, 256 sequences, 8,192 tokens a step.
 Every graph is captured before the throughput rows. `engine/<shape>/<workload>` has the rate of a

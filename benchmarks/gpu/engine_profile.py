@@ -16,23 +16,29 @@ from quire_engine.core.engine import EngineCore
 from quire_engine.execution.cuda.executor import CudaExecutor
 
 AddRequests = Callable[[EngineCore, list[tuple[int, int]], int], None]
-NUM_STEPS = 20
+NUM_STEPS, NUM_LONG = 20, 60
 
 
 def profile_decode(
     core: EngineCore, executor: CudaExecutor, add_requests: AddRequests, batch: int
 ) -> dict[str, Any]:
-    """Trace steps of `batch` decodes at contexts of about 600 tokens, overlapped."""
-    add_requests(core, [(512, 300)] * batch, -batch)
+    """Trace steps of `batch` decodes at contexts of about 600 tokens, overlapped.
+
+    A run begins and ends with a device that waits for the host. Long runs less short ones, the same
+    around the traced steps, are steps in between: at the traced ones' contexts in the mean.
+    """
+    add_requests(core, [(512, 400)] * batch, -batch)
     run_overlapped(core, executor, max_steps=100)
+    long = run_overlapped(core, executor, max_steps=NUM_LONG).seconds
     untraced = run_overlapped(core, executor, max_steps=NUM_STEPS)
     with profile(activities=[ProfilerActivity.CUDA]) as trace:
         run_overlapped(core, executor, max_steps=NUM_STEPS)
         torch.cuda.synchronize()
-    after = run_overlapped(core, executor, max_steps=NUM_STEPS)
+    short = untraced.seconds + run_overlapped(core, executor, max_steps=NUM_STEPS).seconds
+    long += run_overlapped(core, executor, max_steps=NUM_LONG).seconds
     core.abort_client("bench")
     run_overlapped(core, executor, max_steps=1)
-    step_us = (untraced.seconds + after.seconds) / (2 * NUM_STEPS) * 1e6
+    step_us = (long - short) / (2 * (NUM_LONG - NUM_STEPS)) * 1e6
     spans, by_kernel = device_spans(trace)
     return {
         "step_us": step_us,

@@ -105,7 +105,7 @@ class Results:
     path: Path | None
     head: dict[str, Any]
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Cases that were measured before and are not again stay in the file."""
+    """Cases that the same card measured before and does not again stay in the file."""
 
     def add(self, key: str, row: dict[str, Any]) -> None:
         """Record one case and write the file."""
@@ -119,5 +119,8 @@ class Results:
     def _kept(self) -> dict[str, dict[str, Any]]:
         if self.path is None or not self.path.exists():
             return {}
-        found: dict[str, dict[str, Any]] = json.loads(self.path.read_text("utf-8"))["results"]
+        whole = json.loads(self.path.read_text("utf-8"))
+        if whole.get("card") != self.head.get("card"):
+            return {}
+        found: dict[str, dict[str, Any]] = whole["results"]
         return found

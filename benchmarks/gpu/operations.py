@@ -1,6 +1,6 @@
 """The operations around attention, at the anchor models' decode and prefill sizes.
 
-`python -m benchmarks.gpu.operations --json benchmarks/gpu/results/operations.json`
+`python -m benchmarks.gpu.operations --json benchmarks/gpu/results/h100/operations.json`
 
 Rates count each input once and each output once.
 """

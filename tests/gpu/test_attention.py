@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from quire_kernels.ops.attention import AttentionOptions, paged_attention
+from quire_kernels.ops.attention import AttentionBatch, AttentionOptions, paged_attention
 from quire_kernels.reference.attention import paged_attention_reference
 from tests.unit.kernels.attention_cases import PagedCase, make_case
 
@@ -101,6 +101,56 @@ def test_masks(batch: str, options: AttentionOptions) -> None:
     case = case_of(batch, num_q_heads=8, num_kv_heads=2, head_dim=128, dtype=torch.bfloat16)
     check(case, options, fresh=False)
     check(case, options, fresh=True)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 80])
+@pytest.mark.parametrize(("num_decodes", "prompts"), [(3, [70, 200, 1]), (0, [129]), (16, [5])])
+def test_padded_steps_are_those_without_padding(
+    num_decodes: int, prompts: list[int], head_dim: int
+) -> None:
+    """As graphs of steps with prompts run them: entries without a token, tokens of nobody."""
+    width, num_tokens, num_seqs = 16, 384, 16 + 8
+    lens = [1] * num_decodes + prompts
+    contexts = [40 + 300 * i for i in range(num_decodes)] + [
+        n + 500 * i for i, n in enumerate(prompts)
+    ]
+    case = make_case(
+        lens, contexts, num_q_heads=8, num_kv_heads=2, head_dim=head_dim, dtype=torch.bfloat16,
+        device="cuda", poison=float("nan"),
+    )  # fmt: skip
+    options = AttentionOptions(head_dim**-0.5)
+    expected = paged_attention_reference(
+        case.q, case.key_cache, case.value_cache, case.batch, options, compute_dtype=torch.float32
+    )
+    case.key_cache[0], case.value_cache[0] = 0.0, 0.0  # the null block, which padding reads
+    places = [*range(num_decodes), *range(width, width + len(prompts))]
+    ends = [min(i, num_decodes) for i in range(width + 1)]
+    for count in prompts + [0] * (num_seqs - width - len(prompts)):
+        ends.append(ends[-1] + count)
+    lengths = torch.ones(num_seqs, dtype=torch.int32, device="cuda")
+    lengths[places] = case.batch.context_lens
+    table = torch.zeros(num_seqs, case.batch.block_table.shape[1], dtype=torch.int32, device="cuda")
+    table[places] = case.batch.block_table
+    batch = AttentionBatch(
+        torch.tensor(ends, dtype=torch.int32, device="cuda"),
+        lengths,
+        table,
+        width,
+        4096,
+        num_tokens,
+    )
+
+    def padded(values: torch.Tensor) -> torch.Tensor:
+        whole = values.new_full((num_tokens, *values.shape[1:]), float("nan"))
+        whole[: len(values)] = values
+        return whole
+
+    out = padded(torch.full_like(case.q, float("nan")))
+    paged_attention(
+        padded(case.q), case.key_cache, case.value_cache, batch, options,
+        k_new=padded(case.k_new), v_new=padded(case.v_new), out=out,
+    )  # fmt: skip
+    assert_close(out[: len(case.q)], expected, torch.bfloat16)
 
 
 def test_graph_replay_follows_new_lengths() -> None:

@@ -7,6 +7,7 @@ A module that Python imports at its start makes it, in the core's process, once 
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,8 @@ def trouble(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     """The file that makes trouble, and the environment of a server that looks for it."""
     (tmp_path / "sitecustomize.py").write_text(TROUBLE)
     trigger = tmp_path / "trouble"
-    return trigger, {"PYTHONPATH": str(tmp_path), "TROUBLE_FILE": str(trigger)}
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    return trigger, {"PYTHONPATH": path, "TROUBLE_FILE": str(trigger)}
 
 
 @pytest.mark.parametrize("overlap", ["--overlap", "--no-overlap"])

@@ -1,9 +1,12 @@
 """The CUDA executor against plain float32 attention, and against itself run in other ways.
 
 A sampled token may differ from the reference's only where the two logits are closer than bf16's
-rounding moves them. Rounding of every operation's result at random moves these models' logits by up
-to 5.5 % of their spread; two of them part by 1.4 times as much, and the largest is 3.7 times the
-spread: 0.08 of it are four standard deviations. Other tokens' logits are about 1 of it away.
+rounding moves them. It moves these models' logits by 2.9 % of their spread in the mean, by 4.8 % in
+the worst of 1,900 rows, the same from graphs, kernel by kernel and batch-invariant. Two logits part
+by 1.4 times as much, and the largest is 3.7 times the spread: 0.01 of the largest is a standard
+deviation, and few of 1,000 tokens are beyond three of them. Tokens of one text are not independent:
+the furthest seen, 0.065, is of a text whose two best logits come closer by 0.04 to 0.065 in each of
+40 ways to cut it into chunks, launched kernel by kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ import torch
 
 from quire_engine.config import CacheConfig, EngineConfig, ExecutorConfig, SchedulerConfig
 from quire_engine.core.engine import EngineCore
-from quire_engine.errors import CapacityError
 from quire_engine.execution.base import Batch, Chunks, StartedRow
 from quire_engine.execution.cuda.buckets import PromptShape
 from quire_engine.execution.cuda.executor import CudaExecutor
@@ -34,6 +36,8 @@ pytestmark = [
 NUM_LAYERS = 4
 TOLERANCE = 0.08
 """Of the largest logit."""
+USUAL, MAX_UNUSUAL = 0.03, 0.002
+"""Three standard deviations, and the share of tokens that may be further off."""
 CONFIG = EngineConfig(
     cache=CacheConfig(max_num_blocks=600),
     scheduler=SchedulerConfig(max_num_seqs=40, max_num_batched_tokens=512),
@@ -83,7 +87,7 @@ def model(request: pytest.FixtureRequest) -> Iterator[tuple[RandomSource, CudaEx
 
 def check_greedy(source: RandomSource, texts: list[list[int]], outputs: list[list[int]]) -> None:
     """Each token is the reference's, or within rounding of it; nine in ten are the very same."""
-    num_same = 0
+    num_same, num_unusual = 0, 0
     for text, output in zip(texts, outputs, strict=True):
         logits = reference_logits(source, text + output)[len(text) - 1 : -1]
         tokens = torch.tensor(output)
@@ -91,6 +95,8 @@ def check_greedy(source: RandomSource, texts: list[list[int]], outputs: list[lis
         short = (logits.amax(-1) - chosen) / logits.abs().amax(-1)
         assert short.max() <= TOLERANCE, f"{short.max():.4f} of {TOLERANCE:.4f}"
         num_same += int((logits.argmax(-1) == tokens).sum())
+        num_unusual += int((short > USUAL).sum())
+    assert num_unusual <= max(1, MAX_UNUSUAL * sum(map(len, outputs)))
     assert num_same >= 0.9 * sum(map(len, outputs))
 
 
@@ -203,14 +209,16 @@ def test_a_graph_that_is_missing_is_captured_between_steps(
     check_greedy(source, texts, output)
 
 
-@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize(("overlap", "prompt_graphs"), [(True, True), (False, True), (True, False)])
 @pytest.mark.parametrize("num_blocks", [600, 70])
-def test_the_engine_with_prefix_hits_chunks_and_preemptions(num_blocks: int, overlap: bool) -> None:
+def test_the_engine_with_prefix_hits_chunks_and_preemptions(
+    num_blocks: int, overlap: bool, prompt_graphs: bool
+) -> None:
     source = source_of("llama3")
     config = replace(
         CONFIG,
         cache=CacheConfig(max_num_blocks=num_blocks),
-        executor=ExecutorConfig(overlap=overlap),
+        executor=ExecutorConfig(overlap=overlap, prompt_graphs=prompt_graphs),
     )
     executor, facts = start_executor(source, config)
     core = EngineCore(config, executor, facts, random_source=random.Random(3))
@@ -235,20 +243,6 @@ def test_the_engine_with_prefix_hits_chunks_and_preemptions(num_blocks: int, ove
             assert delta.error is None
             outputs[delta.request_id] += delta.token_ids
         core.check_invariants()
+    assert bool(executor._allocated().prompt_graphs.num_hits) == prompt_graphs
     executor.close()
     check_greedy(source, texts, list(outputs.values()))
-
-
-def test_more_blocks_than_fit_are_refused() -> None:
-    config = replace(CONFIG, cache=CacheConfig(max_num_blocks=1 << 30))
-    with pytest.raises(CapacityError, match=r"do not fit: of \d+\.\d GiB, .* fit; lower max_num"):
-        start_executor(source_of("llama3"), config)
-
-
-def test_the_cache_takes_what_the_profile_leaves() -> None:
-    config = replace(CONFIG, cache=CacheConfig(gpu_memory_utilization=0.5))
-    executor, facts = start_executor(source_of("llama3"), config)
-    free, total = torch.cuda.mem_get_info()
-    assert 0.4 * total <= total - free <= 0.51 * total
-    assert facts.num_blocks > 1024 // 16
-    executor.close()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from quire_engine.calibration.rig import StepRig
-from quire_engine.calibration.trials import MAX_STEPS_PER_VISIT, Trial, choose_trials
+from quire_engine.calibration.trials import MAX_STEPS_PER_VISIT, Trial, choose_trials, decode_trial
 from quire_engine.errors import CalibrationError
 from quire_engine.execution.base import Executor, Progress
 from quire_engine.profiles.engine_profile import MeasuredStep
@@ -122,11 +122,15 @@ def _choose_again(
         if not step.num_decodes and step.prefill_pairs == count_pairs(0, step.prefill_tokens)
     ]
     chosen = [
-        (step, Trial(step.num_decodes, min(step.context_tokens // step.num_decodes, most_context)))
+        (step, decode_trial(step.num_decodes, _mean_context(step, most_context), most_context))
         for step in dict.fromkeys((*decodes[:1], *decodes[len(decodes) // 2 :][:1]))
     ]
     chosen += [(step, Trial(prompts=((0, step.prefill_tokens),))) for step in prompts[:1]]
     return chosen
+
+
+def _mean_context(step: MeasuredStep, most: int) -> int:
+    return min(step.context_tokens // step.num_decodes, most)
 
 
 def _visit_all(
@@ -170,7 +174,7 @@ def _visit(
             # one that takes all the time there is had better count than be repeated
             if index >= num_warm_ups or (index >= _WARM_UPS and is_long):
                 visited.samples.append(seconds)
-                visited.contexts.append(trial.num_decodes * (trial.context + index))
+                visited.contexts.append(trial.context_tokens(index))
                 num_counted += 1
             if is_long and num_counted:
                 break

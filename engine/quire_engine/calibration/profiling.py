@@ -52,7 +52,9 @@ def profile_engine(
     device = executor.describe()
     num_samples = sum(len(step.samples) for step in steps)
     try:
-        step_time = fit_measured(steps, f"{num_samples} steps of {model} on {device}")
+        step_time = fit_measured(
+            steps, f"{num_samples} steps of {model} on {device}", executor.padded_tokens
+        )
     except ConfigError as error:
         raise CalibrationError(str(error)) from error
     if step_time.typical_error > MAX_TYPICAL_ERROR or step_time.fit_error > MAX_FIT_ERROR:

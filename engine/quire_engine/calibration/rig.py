@@ -59,7 +59,7 @@ class StepRig:
 
         At most `MAX_STEPS_PER_VISIT` times. All is given back at the block's end.
         """
-        fresh = [self._start(row, trial.context) for row in range(trial.num_decodes)]
+        fresh = [self._start(row, context) for row, context in enumerate(trial.contexts)]
         num_steps = 0
 
         def step() -> float:
@@ -165,7 +165,8 @@ def _chunks(trial: Trial, step: int) -> Chunks:
     decodes = trial.num_decodes
     return Chunks(
         rows=list(range(trial.num_rows)),
-        starts=[trial.context - 1 + step] * decodes + [start for start, _ in trial.prompts],
+        starts=[context - 1 + step for context in trial.contexts]
+        + [start for start, _ in trial.prompts],
         num_tokens=[1] * decodes + [count for _, count in trial.prompts],
         samples=[True] * trial.num_rows,
         num_decodes=decodes,

@@ -5,6 +5,9 @@
     chunks      prompts that go on from half of the longest context
     mixed       prompts beside decodes
 
+Contexts of decodes are spread around their mean, as those of requests are: where all are the same,
+a device has them done at the same time, and steps are 5 to 20 % shorter than a server's.
+
 Sorted by work, so that what there is no time for is the largest. The sizes in between come after
 all of these, for devices that are fast enough.
 """
@@ -21,6 +24,10 @@ _FIRST_CONTEXT, _CONTEXT_RATIO = 64, 8
 _FIRST_PROMPT, _PROMPT_RATIO = 16, 4
 _CONTEXT_WORK = 1 / 512
 """Of reading the KV of one token, in tokens computed: roughly, to sort by."""
+_SPREAD = 3 / 4
+"""Of the mean context: how far the shortest and the longest are from it."""
+_SHUFFLE = 7919
+"""A prime: long contexts come between short ones."""
 _MIN_RATIO = 1.5
 """A largest value closer to the last regular one tells nothing new."""
 
@@ -31,9 +38,24 @@ class Trial:
 
     num_decodes: int = 0
     context: int = 0
-    """Tokens whose KV each decode reads, its own included, in the first step."""
+    """Tokens whose KV each decode reads in the mean, its own included, in the first step."""
     prompts: tuple[tuple[int, int], ...] = ()
     """(first position, tokens) of each prompt's chunk."""
+    spread: int = 0
+    """How far the decodes' contexts lie from their mean, evenly from the least to the most."""
+
+    @property
+    def contexts(self) -> list[int]:
+        """Of each decode, in the first step."""
+        last = max(self.num_decodes - 1, 1)
+        least, width = self.context - self.spread, 2 * self.spread
+        return [
+            least + width * (i * _SHUFFLE % (last + 1)) // last for i in range(self.num_decodes)
+        ]
+
+    def context_tokens(self, step: int) -> int:
+        """Tokens whose KV all decodes together read after so many steps."""
+        return sum(self.contexts) + self.num_decodes * step
 
     @property
     def prefill_tokens(self) -> int:
@@ -59,14 +81,22 @@ class Trial:
     @property
     def longest(self) -> int:
         """Tokens of the longest row before its last step."""
-        decode = self.context + MAX_STEPS_PER_VISIT - 1 if self.num_decodes else 0
-        return max([decode, *(start + count for start, count in self.prompts)])
+        decodes = [context + MAX_STEPS_PER_VISIT - 1 for context in self.contexts]
+        return max([*decodes, *(start + count for start, count in self.prompts)])
 
     def num_blocks(self, block_size: int) -> int:
         """KV blocks that it needs."""
-        longest = self.context + MAX_STEPS_PER_VISIT
-        prompts = sum(-(-(start + count) // block_size) for start, count in self.prompts)
-        return self.num_decodes * -(-longest // block_size) + prompts
+        ends = [context + MAX_STEPS_PER_VISIT for context in self.contexts]
+        ends += [start + count for start, count in self.prompts]
+        return sum(-(-end // block_size) for end in ends)
+
+
+def decode_trial(
+    num_decodes: int, context: int, longest: int, prompts: tuple[tuple[int, int], ...] = ()
+) -> Trial:
+    """Decodes of this mean context, spread as far as `longest` allows, with prompts or without."""
+    spread = min(int(_SPREAD * context), max(longest - context, 0)) if num_decodes > 1 else 0
+    return Trial(num_decodes, context, prompts, spread)
 
 
 def choose_trials(
@@ -122,9 +152,11 @@ def _decodes(
 ) -> Iterator[Trial]:
     for num_decodes in _ladder(first_batch, 4, max_num_seqs):
         blocks_each = facts.num_blocks // num_decodes
+        if num_decodes > 1 and blocks_each > 1:
+            blocks_each -= 1  # contexts that are spread begin a block more each
         most = min(blocks_each * facts.block_size - MAX_STEPS_PER_VISIT, longest)
         for context in _ladder(first_context, _CONTEXT_RATIO, most):
-            yield Trial(num_decodes, context)
+            yield decode_trial(num_decodes, context, longest)
 
 
 def _prompts(
@@ -143,7 +175,8 @@ def _mixed(max_num_seqs: int, most_tokens: int, longest: int) -> Iterator[Trial]
     for num_decodes in (1, max_num_seqs // 8, max_num_seqs // 2, max_num_seqs - 1):
         for tokens in _ladder(4 * _FIRST_PROMPT, 8, most_tokens - num_decodes):
             if num_decodes > 0:
-                yield Trial(num_decodes, context, _pieces(tokens, -(-tokens // longest)))
+                pieces = _pieces(tokens, -(-tokens // longest))
+                yield decode_trial(num_decodes, context, longest, pieces)
 
 
 def _pieces(tokens: int, count: int) -> tuple[tuple[int, int], ...]:

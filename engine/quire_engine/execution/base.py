@@ -175,6 +175,8 @@ class Executor(ABC):
 
     step_time: StepTimeModel | None = None
     """Predicts a step's seconds, where that is known."""
+    padded_tokens: tuple[int, ...] = ()
+    """What steps with prompts are padded to, once the cache is allocated: see `StepTimeModel`."""
 
     @abstractmethod
     def load(self, progress: Progress) -> None:

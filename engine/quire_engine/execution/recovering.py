@@ -75,6 +75,7 @@ class RecoveringExecutor(Executor):
         """Allocate the inner executor's cache."""
         facts = self._inner.allocate_cache()
         self.step_time = self._inner.step_time
+        self.padded_tokens = self._inner.padded_tokens
         return facts
 
     def run(self, batch: Batch) -> StepResult:

@@ -1,11 +1,12 @@
 """How long one step takes, from the work in it.
 
-    device = compute(decodes + prefill tokens)     piecewise linear: weights first, then FLOPs
+    device = compute(decodes + prefill tokens)     piecewise linear: weights first, then FLOPs;
+                                                   with prompts, of the tokens they are padded to
            + decodes x seconds_per_sequence        sampling and bookkeeping
            + context x seconds_per_context_token   KV read by decodes: a rate, a curve, or both;
            + attend(context)                       few tokens do not fill a device
            + pairs x seconds_per_pair              attention of prompts
-           + prompt_seconds                        where there are prompts
+           + prompt_seconds, mixed_seconds         where there are prompts; and decodes as well
     step   = max(device, floor)                    the host's own time, which the device hides;
                                                    longer where there are prompts, which no graph
                                                    launches
@@ -16,7 +17,7 @@ beyond (`covers`), while `predict` answers there too, along the last slope.
 """
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -71,6 +72,11 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds at each of these, besides the rate, never falling."""
     prompt_seconds: float = 0.0
     """What prompts add to a step, however small they are."""
+    mixed_seconds: float = 0.0
+    """What prompts beside decodes add to that."""
+    padded_tokens: tuple[int, ...] = ()
+    """Rising: what the tokens of a step with prompts are padded to, up to the last; beyond it, and
+    where there is none, nothing is padded."""
     prompt_floor_seconds: float = 0.0
     """No step with prompts in it is shorter."""
     mixed_floor_seconds: float = 0.0
@@ -94,12 +100,16 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
             "seconds_per_pair",
             "floor_seconds",
             "prompt_seconds",
+            "mixed_seconds",
             "prompt_floor_seconds",
             "mixed_floor_seconds",
             "fit_error",
             "typical_error",
         ):
             _check_number(name, getattr(self, name))
+        padded = (0, *self.padded_tokens)
+        if any(after <= before for before, after in pairwise(padded)):
+            raise ConfigError("step-time model: padded_tokens must rise from at least 1")
         if self.residuals and not all(map(math.isfinite, msgspec.structs.astuple(self.residuals))):
             raise ConfigError("step-time model: residuals must be finite")
         if min(msgspec.structs.astuple(self.limits)) < 0:
@@ -125,8 +135,11 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
         prefill_pairs
             Pairs of a prompt token in a chunk and a token it attends to; see `count_pairs`.
         """
+        tokens = num_decodes + prefill_tokens
+        if prefill_tokens:
+            tokens = pad_tokens(tokens, self.padded_tokens)
         device = (
-            self._compute(num_decodes + prefill_tokens)
+            self._compute(tokens)
             + num_decodes * self.seconds_per_sequence
             + self._attend(context_tokens)
             + prefill_pairs * self.seconds_per_pair
@@ -136,6 +149,7 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
             device += self.prompt_seconds
             floor = max(floor, self.prompt_floor_seconds)
             if num_decodes:
+                device += self.mixed_seconds
                 floor = max(floor, self.mixed_floor_seconds)
         return device if device > floor else floor
 
@@ -186,6 +200,12 @@ def _interpolate(knots: tuple[int, ...], seconds: tuple[float, ...], num_tokens:
         return seconds[left]
     slope = (seconds[right] - seconds[left]) / (knots[right] - knots[left])
     return seconds[left] + slope * (num_tokens - knots[left])
+
+
+def pad_tokens(num_tokens: int, padded_tokens: tuple[int, ...]) -> int:
+    """What so many tokens of a step with prompts are padded to; see `StepTimeModel`."""
+    index = bisect_left(padded_tokens, num_tokens)
+    return padded_tokens[index] if index < len(padded_tokens) else num_tokens
 
 
 def count_pairs(start: int, num_tokens: int) -> int:

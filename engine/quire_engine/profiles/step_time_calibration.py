@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from quire_engine.errors import ConfigError
 from quire_engine.profiles.engine_profile import MeasuredStep
-from quire_engine.profiles.step_time import StepLimits, StepTimeModel
+from quire_engine.profiles.step_time import StepLimits, StepTimeModel, pad_tokens
 from quire_engine.profiles.step_time_build import build_model, describe_errors
 from quire_engine.profiles.step_time_evidence import Sample
 from quire_engine.profiles.step_time_regression import (
@@ -36,8 +36,15 @@ _STEADY_RATIO = 1.3
 _NUM_ROUNDS = 6
 
 
-def fit_measured(steps: Sequence[MeasuredStep], source: str) -> StepTimeModel:
+def fit_measured(
+    steps: Sequence[MeasuredStep], source: str, padded_tokens: tuple[int, ...] = ()
+) -> StepTimeModel:
     """Fit a model; its errors and quantiles are those over all samples.
+
+    Parameters
+    ----------
+    padded_tokens
+        What the executor pads steps with prompts to: see `StepTimeModel`.
 
     Raises
     ------
@@ -48,7 +55,7 @@ def fit_measured(steps: Sequence[MeasuredStep], source: str) -> StepTimeModel:
         raise ConfigError(
             f"{len(steps)} kinds of steps were measured, and a step-time model needs {MIN_STEPS}"
         )
-    loads = [_load(step, 1.0) for step in steps]
+    loads = [_load(step, 1.0, padded_tokens) for step in steps]
     ranges = [(int(load.tokens), int(load.tokens)) for load in loads]
     samples = [sample for step in steps for sample in _samples(step)]
     knots = choose_knots(ranges)
@@ -56,7 +63,7 @@ def fit_measured(steps: Sequence[MeasuredStep], source: str) -> StepTimeModel:
     best: StepTimeModel | None = None
     least = math.inf
     for terms in (
-        Terms(knots, context, tells_prompts, has_constant)
+        Terms(knots, context, tells_prompts, has_constant, padded_tokens)
         for tells_prompts, has_constant in ((False, False), (True, False), (True, True))
         for context in ([0], context_knots)
     ):
@@ -93,7 +100,7 @@ def _fit_robustly(
             1.0 if _is_steady(step) else (_FAR_OFF / max(error, _FAR_OFF)) ** 2
             for step, error in zip(steps, _errors(model, steps), strict=True)
         ]
-        loads = [_load(step, weight) for step, weight in zip(steps, weights, strict=True)]
+        loads = [load._replace(weight=w) for load, w in zip(loads, weights, strict=True)]
     return model
 
 
@@ -103,11 +110,12 @@ def _is_steady(step: MeasuredStep) -> bool:
     return len(samples) > SAMPLES_PER_VISIT and max(samples) < _STEADY_RATIO * min(samples)
 
 
-def _load(step: MeasuredStep, weight: float) -> Load:
+def _load(step: MeasuredStep, weight: float, padded_tokens: tuple[int, ...]) -> Load:
+    tokens = step.num_decodes + step.prefill_tokens
     return Load(
         weight=weight,
         seconds=step.seconds,
-        tokens=step.num_decodes + step.prefill_tokens,
+        tokens=pad_tokens(tokens, padded_tokens) if step.prefill_tokens else tokens,
         num_decodes=step.num_decodes,
         context_tokens=step.context_tokens,
         pairs=step.prefill_pairs,

@@ -12,6 +12,8 @@ from collections import OrderedDict, deque
 from operator import add
 from typing import NamedTuple
 
+from quire_engine.profiles.step_time import pad_tokens
+
 MAX_CELLS = 96
 SAMPLES_PER_CELL = 16
 NUM_RECENT = 128
@@ -49,9 +51,16 @@ class Point(NamedTuple):
 
 
 class StepEvidence:
-    """Measured steps in bounded memory."""
+    """Measured steps in bounded memory.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    padded_tokens
+        What steps with prompts are padded to: see `StepTimeModel`.
+    """
+
+    def __init__(self, padded_tokens: tuple[int, ...] = ()) -> None:
+        self._padded_tokens = padded_tokens
         self.num_observed = 0
         self.num_dropped = 0
         self.recent: deque[Sample] = deque(maxlen=NUM_RECENT)
@@ -97,7 +106,7 @@ class StepEvidence:
     def points(self) -> list[Point]:
         """One point for each cell that has been seen often enough to be believed."""
         for key in self._touched:
-            point = _summarise(self._cells[key], self._outdated)
+            point = _summarise(self._cells[key], self._outdated, self._padded_tokens)
             if point is None:
                 self._points.pop(key, None)
             else:
@@ -119,8 +128,8 @@ class StepEvidence:
         return cell
 
 
-def _summarise(cell: deque[Sample], outdated: int) -> Point | None:
-    """The means of a cell; None while one hiccup could pass for the truth."""
+def _summarise(cell: deque[Sample], outdated: int, padded_tokens: tuple[int, ...]) -> Point | None:
+    """The means of a cell, tokens padded; None while one hiccup could pass for the truth."""
     samples = list(cell)
     if samples[0][-1] <= outdated:
         fresh = [sample for sample in samples if sample[-1] > outdated]
@@ -137,6 +146,11 @@ def _summarise(cell: deque[Sample], outdated: int) -> Point | None:
         return None
     seconds, decodes, context, prefills, pairs, _ = zip(*samples, strict=True)
     tokens = list(map(add, decodes, prefills))
+    if padded_tokens:
+        tokens = [
+            pad_tokens(count, padded_tokens) if prefill else count
+            for count, prefill in zip(tokens, prefills, strict=True)
+        ]
     return Point(
         seconds=sum(seconds) / count,
         tokens=sum(tokens) / count,

@@ -69,7 +69,8 @@ class StepTimeFitter:
             )
         self._half_life = half_life
         self._refit_every = refit_every
-        self._evidence = StepEvidence()
+        self._padded_tokens = () if prior is None else prior.padded_tokens
+        self._evidence = StepEvidence(self._padded_tokens)
         self._prior = None if prior is None else Prior(prior)
         self._model = prior
         self._num_fits = 0
@@ -145,7 +146,8 @@ class StepTimeFitter:
             knots,
             prior.context_tokens[:-1] or (0,),
             tells_prompts=prior.prompt_floor_seconds > 0 or prior.mixed_floor_seconds > 0,
-            has_prompt_constant=prior.prompt_seconds > 0,
+            has_prompt_constant=prior.prompt_seconds > 0 or prior.mixed_seconds > 0,
+            padded_tokens=self._padded_tokens,
         )
 
     def _load(self, point: Point) -> Load:

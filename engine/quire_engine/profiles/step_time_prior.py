@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from quire_engine.profiles.step_time import StepLimits, StepTimeModel, count_pairs
+from quire_engine.profiles.step_time import StepLimits, StepTimeModel, count_pairs, pad_tokens
 from quire_engine.profiles.step_time_evidence import MAX_SECONDS, MIN_SECONDS, Sample
 from quire_engine.profiles.step_time_regression import Load
 
@@ -64,7 +64,7 @@ def _grid(model: StepTimeModel) -> Iterable[Load]:
             yield _load(model, decodes, context, 0, 0)
     for tokens in _powers_of_two(min(limits.prefill_tokens, _MAX_PREFILL_TOKENS)):
         yield _load(model, 0, 0, tokens, count_pairs(0, tokens))
-    if model.mixed_floor_seconds:
+    if model.mixed_floor_seconds or model.mixed_seconds:
         for decodes in _powers_of_two(min(limits.num_decodes, _MAX_DECODES), 4):
             for tokens in _powers_of_two(min(limits.prefill_tokens, _MAX_PREFILL_TOKENS), 3):
                 context = min(decodes * _CONTEXT_PER_DECODE[0], limits.context_tokens)
@@ -79,7 +79,7 @@ def _load(model: StepTimeModel, decodes: int, context: int, prefills: int, pairs
     return Load(
         weight=_WEIGHT,
         seconds=model.predict(decodes, context, prefills, pairs),
-        tokens=decodes + prefills,
+        tokens=pad_tokens(decodes + prefills, model.padded_tokens if prefills else ()),
         num_decodes=decodes,
         context_tokens=context,
         pairs=pairs,

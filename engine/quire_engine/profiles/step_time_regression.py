@@ -2,7 +2,8 @@
 
 Every point asks for
 
-    curve(tokens) + decodes x a + context x b + pairs x c (+ d where it has prompts)  =  seconds
+    curve(tokens) + decodes x a + context x b + pairs x c (+ d where it has prompts, and e where
+                                                           these are beside decodes)  =  seconds
 
 and counts by its relative error. The curve's knots lie where tokens were seen: the fewest of each
 octave, and the most of all. So no knot is without evidence, and the curve is straight within each
@@ -33,7 +34,7 @@ _BEND_WEIGHT = 0.03
 """Of a bend as high as the seconds there: keeps what few loads leave open from being wild."""
 _MIN_PLATEAU_POINTS = 3
 _DECODES, _PROMPTS, _MIXED = range(3)
-_NUM_PLAIN_FEATURES = 3
+_NUM_PLAIN_FEATURES = 4
 """Those before the context's stretches."""
 _MIN_FLOOR_GAIN = 0.95
 """A floor must reduce the squared error to this, else the model does without."""
@@ -45,6 +46,7 @@ class Load(NamedTuple):
     weight: float
     seconds: float
     tokens: float
+    """As they are computed: padded, where the executor pads."""
     num_decodes: float
     context_tokens: float
     pairs: float
@@ -60,7 +62,9 @@ class Terms(NamedTuple):
     tells_prompts: bool = False
     """Whether prompts, and prompts beside decodes, have floors of their own."""
     has_prompt_constant: bool = False
-    """Whether prompts add something however small they are."""
+    """Whether prompts add something however small they are, and beside decodes something more."""
+    padded_tokens: Sequence[int] = ()
+    """`StepTimeModel.padded_tokens`; loads have their tokens padded already."""
 
 
 class Coefficients(NamedTuple):
@@ -71,6 +75,7 @@ class Coefficients(NamedTuple):
     per_sequence: float
     per_pair: float
     per_prompt_step: float
+    per_mixed_step: float
     per_context_token: list[float]
     """From each knot of the context on."""
     floor: float = 0.0
@@ -88,7 +93,8 @@ class _Row(NamedTuple):
     kind: int
     """`_DECODES`, `_PROMPTS` or `_MIXED`."""
     features: tuple[float, ...]
-    """Decodes, pairs, 1 with prompts if that is told, and context tokens of each stretch."""
+    """Decodes, pairs, 1 with prompts and 1 with both if that is told, and context tokens of each
+    stretch."""
 
 
 def choose_knots(ranges: Sequence[tuple[int, int]]) -> list[int]:
@@ -238,8 +244,10 @@ class _Equations:
         idle.clear()
         idle.update(name for name, value in zip(names, solution, strict=True) if value == 0.0)
         curve, features = list(accumulate(solution[:count])), solution[count:]
-        per_sequence, per_pair, per_prompt_step, *per_context_token = features
-        return Coefficients(curve, per_sequence, per_pair, per_prompt_step, per_context_token)
+        per_sequence, per_pair, per_prompt_step, per_mixed_step, *per_context_token = features
+        return Coefficients(
+            curve, per_sequence, per_pair, per_prompt_step, per_mixed_step, per_context_token
+        )
 
     def _bend_little(self, gram: Matrix) -> None:
         """Ask each knot, as weakly as a load of small weight, for the same slope on both sides."""
@@ -265,8 +273,9 @@ def _place(load: Load, terms: Terms) -> _Row:
     has_prompts = load.tokens > load.num_decodes
     kind = _DECODES if not has_prompts else _MIXED if load.num_decodes else _PROMPTS
     told = float(terms.has_prompt_constant and has_prompts)
+    told_both = float(terms.has_prompt_constant and kind == _MIXED)
     stretches = _stretch(load.context_tokens, terms.context_knots)
-    features = (load.num_decodes, load.pairs, told, *stretches)
+    features = (load.num_decodes, load.pairs, told, told_both, *stretches)
     return _Row(load.weight, load.seconds, left, part, kind, features)
 
 
@@ -282,13 +291,14 @@ def _device_seconds(row: _Row, fitted: Coefficients) -> float:
     seconds = fitted.curve[row.left]
     if row.part:
         seconds += row.part * (fitted.curve[row.left + 1] - seconds)
-    decodes, pairs, prompts, *context = row.features
+    decodes, pairs, prompts, mixed, *context = row.features
     attention: float = sum(map(mul, context, fitted.per_context_token))
     return (
         seconds
         + decodes * fitted.per_sequence
         + pairs * fitted.per_pair
         + prompts * fitted.per_prompt_step
+        + mixed * fitted.per_mixed_step
         + attention
     )
 

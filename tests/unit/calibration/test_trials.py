@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire_engine.calibration.trials import MAX_STEPS_PER_VISIT, Trial, choose_trials
+from quire_engine.calibration.trials import MAX_STEPS_PER_VISIT, Trial, choose_trials, decode_trial
 from quire_engine.profiles.step_time import count_pairs
 from quire_engine.protocol.messages import ModelFacts
 
@@ -55,3 +55,19 @@ def test_the_work_of_a_trial_is_that_of_its_chunks() -> None:
     assert trial.prefill_pairs == count_pairs(0, 32) + count_pairs(64, 16)
     assert trial.num_rows == 6
     assert trial.num_blocks(16) == 4 * 8 + 2 + 5
+
+
+@given(st.integers(1, 300), st.integers(1, 5000), st.integers(1, 6000))
+def test_contexts_are_spread_around_their_mean(
+    num_decodes: int, context: int, longest: int
+) -> None:
+    trial = decode_trial(num_decodes, min(context, longest), longest)
+    contexts = trial.contexts
+
+    assert len(contexts) == num_decodes
+    assert min(contexts) >= 1
+    assert max(contexts) <= longest
+    assert abs(sum(contexts) / num_decodes - trial.context) <= 1
+    assert trial.context_tokens(3) == sum(contexts) + 3 * num_decodes
+    if num_decodes > 1 and 7 * context <= 4 * longest and context >= 4:
+        assert max(contexts) - min(contexts) >= context

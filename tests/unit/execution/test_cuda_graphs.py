@@ -1,12 +1,14 @@
 """Graphs that cannot be captured: the step that is under way must not fail with them."""
 
+import gc
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import torch
 
 from quire_engine.execution.cuda.buckets import PromptShape, PromptShapes
-from quire_engine.execution.cuda.graphs import DecodeGraphs
+from quire_engine.execution.cuda.graphs import DecodeGraphs, capture
 from quire_engine.execution.cuda.prompt_graphs import PromptGraphs
 from tests.unit.execution.cuda_cases import tiny_spec
 
@@ -63,3 +65,39 @@ def test_a_prompts_graph_that_cannot_be_captured_is_done_without(
     assert graphs.find(100, 3, 1, truncates=True) is None
     assert not graphs.capture_next()
     assert attempts == [(PromptShape(128, 8), True)]
+
+
+class Recording:
+    """Stands for a graph where there is no device."""
+
+    def capture_begin(self, **_how: object) -> None:
+        pass
+
+    def capture_end(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_garbage_is_collected_while_a_graph_is_captured(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Recording)
+    collecting: list[bool] = []
+
+    def compute() -> None:
+        collecting.append(gc.isenabled())
+        if fails and len(collecting) == 2:
+            raise torch.OutOfMemoryError
+
+    with suppress(torch.OutOfMemoryError):
+        capture(compute, None)
+    assert collecting == [True, False]
+    assert gc.isenabled()
+
+
+def test_without_prompt_graphs_there_is_no_shape() -> None:
+    shapes = PromptShapes(tiny_spec(), max_num_seqs=8, max_num_tokens=256, has_graphs=False)
+    assert shapes.widest is None
+    assert shapes.find(100, 3, 1) is None
+    assert shapes.all() == []
+    assert shapes.padded_tokens == ()

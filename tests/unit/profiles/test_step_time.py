@@ -212,9 +212,24 @@ def test_context_costs_what_its_curve_and_its_rate_say() -> None:
         {"context_tokens": (-1, 10), "context_seconds": (0.0, 1.0)},
         {"prompt_seconds": math.nan},
         {"mixed_floor_seconds": -1.0},
+        {"mixed_seconds": -1.0},
+        {"padded_tokens": (64, 64)},
+        {"padded_tokens": (0, 64)},
         {"residuals": ResidualQuantiles(p5=0.0, p50=math.inf, p95=0.0)},
     ],
 )
 def test_impossible_terms_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="step-time model"):
         build_model(**changes)
+
+
+def test_steps_with_prompts_take_what_they_are_padded_to() -> None:
+    model = build_model(padded_tokens=(64, 256), mixed_seconds=0.5)
+
+    for tokens in (1, 63):
+        assert model.predict(0, 0, tokens) == model.predict(0, 0, 64)
+    assert model.predict(0, 0, 65) == model.predict(0, 0, 256)
+    assert model.predict(0, 0, 300) == build_model().predict(0, 0, 300)
+    assert model.predict(3, 30) == build_model().predict(3, 30)
+    assert model.predict(3, 30, 2) == pytest.approx(build_model().predict(3, 30, 61) + 0.5)
+    assert load_step_time(save_step_time(model)) == model

@@ -308,3 +308,24 @@ def test_what_was_measured_before_is_not_bent_by_steps_of_one_kind() -> None:
     assert model.predict(0, 0, 8192, 8192**2 // 2) == pytest.approx(
         1.1 * truth.predict(0, 0, 8192, 8192**2 // 2), rel=0.1
     )
+
+
+def test_a_device_that_pads_is_learnt_at_its_stairs() -> None:
+    padded = (64, 128, 256, 512)
+    prior = StepTimeModel(
+        source="a start",
+        compute_tokens=(1, 512),
+        compute_seconds=(0.001, 0.010),
+        padded_tokens=padded,
+        limits=StepLimits(num_decodes=1, context_tokens=1, prefill_tokens=512),
+    )
+    fitter = StepTimeFitter(prior)
+    for index in range(600):
+        tokens = 1 + index * 37 % 512
+        fitter.observe(0, 0, tokens, 0, 2 * prior.predict(0, 0, tokens))
+
+    model = fitter.model()
+    assert model is not None
+    assert model.padded_tokens == padded
+    for tokens in (2, 60, 70, 130, 250, 500):
+        assert model.predict(0, 0, tokens) == pytest.approx(2 * prior.predict(0, 0, tokens), 0.02)

@@ -73,15 +73,24 @@ class PromptShapes:
     ----------
     max_num_seqs, max_num_tokens
         Most sequences and tokens of a step.
+    has_graphs
+        False: there is no shape at all.
     """
 
-    def __init__(self, spec: ModelSpec, *, max_num_seqs: int, max_num_tokens: int) -> None:
+    def __init__(
+        self, spec: ModelSpec, *, max_num_seqs: int, max_num_tokens: int, has_graphs: bool = True
+    ) -> None:
         self._padded = int(_HOST_BOUND / weights_per_layer(spec))
         """Most tokens that a step may be padded to."""
         most = width_for(_TOKENS, max_num_tokens) or max_num_tokens
-        reach = min(most, max(self._padded, _MAX_EXACT))
+        reach = min(most, max(self._padded, _MAX_EXACT)) if has_graphs else 0
         self.tokens = tuple(tokens for tokens in _TOKENS if tokens <= reach)
         self.decodes = (*(n for n in _DECODES if n < max_num_seqs), max_num_seqs)
+
+    @property
+    def padded_tokens(self) -> tuple[int, ...]:
+        """The numbers of tokens that steps of any number up to the last are padded to."""
+        return tuple(tokens for tokens in self.tokens if tokens <= self._padded)
 
     @property
     def widest(self) -> PromptShape | None:

@@ -62,6 +62,7 @@ def create_state(config: EngineConfig, platform: Platform, decoder: CudaDecoder)
         decoder.spec,
         max_num_seqs=max_num_seqs,
         max_num_tokens=config.scheduler.max_num_batched_tokens,
+        has_graphs=config.executor.prompt_graphs,
     )
     capacity = _capacity(config, rows, shapes)
     inputs = InputBuffers(platform, max_width=max_num_seqs, capacity=capacity)

@@ -103,6 +103,8 @@ class CudaExecutor(AheadExecutor):
             self._state = create_state(self._config, self._platform, self._decoder)
             self._state.prompt_graphs.capture_first()
             self._state.graphs.capture_first()
+        if self._platform.is_cuda:
+            self.padded_tokens = self._state.prompt_graphs.shapes.padded_tokens
         return ModelFacts(
             max_model_len=self._decoder.num_positions,
             vocab_size=self._decoder.spec.vocab_size,

@@ -5,8 +5,10 @@ nobody reads. The widest is captured first, so that the others fit into its memo
 graph is missing runs padded in a wider one meanwhile.
 """
 
+import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -131,10 +133,23 @@ def capture(compute: Callable[[], None], pool: PoolHandle) -> torch.cuda.CUDAGra
     """Run a step on the current stream and once more to capture it."""
     compute()
     graph = torch.cuda.CUDAGraph()
-    # thread_local: another thread's work must not spoil the capture
-    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-    try:
-        compute()
-    finally:
-        graph.capture_end()
+    with _no_garbage_collected():
+        # thread_local: another thread's work must not spoil the capture
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            compute()
+        finally:
+            graph.capture_end()
     return graph
+
+
+@contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """Whatever of the device a collection frees, another executor's graphs say, ends a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
