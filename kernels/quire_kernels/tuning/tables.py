@@ -107,6 +107,6 @@ def lookup(arch: str, operation: str, **shape: int) -> LaunchConfig:
     if config is None:
         raise UnsupportedError(
             f"{operation} has no configuration for {shape} on {arch}; shipped: "
-            f"{', '.join(SHIPPED)}; run quire_kernels.tuning.search.tune_device first"
+            f"{', '.join(SHIPPED)}; run quire_kernels.tuning.search.tune_attention first"
         )
     return config

@@ -16,6 +16,8 @@ from quire_engine.execution.cuda.capacity import (
 )
 from quire_engine.execution.cuda.executor import CudaExecutor
 from quire_engine.execution.cuda.platform import cuda_platform
+from quire_engine.execution.cuda.preparing import refusals
+from quire_kernels.errors import UnsupportedError
 from tests.unit.execution.cuda_cases import tiny_spec
 
 GIB = 1 << 30
@@ -107,3 +109,23 @@ def test_more_blocks_than_fit_are_refused_with_how_many_do() -> None:
 def test_fewer_blocks_than_a_request_needs_are_refused() -> None:
     with pytest.raises(CapacityError, match=r"needs 512 KV blocks .* lower max_model_len to 1600"):
         count(None, max_num_blocks=100)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (torch.OutOfMemoryError("no 3 GiB\nmore"), CapacityError, r"ran out while .*\(no 3 GiB\)"),
+        (UnsupportedError("no table for sm70"), ConfigError, "cannot compute this model: no table"),
+        (
+            RuntimeError("ptxas failed\nlog"),
+            ConfigError,
+            "failed while steps ran: RuntimeError: ptx",
+        ),
+        (CapacityError("ours"), CapacityError, "^ours$"),
+    ],
+)
+def test_what_fails_at_a_start_is_a_refusal_with_its_reason(
+    error: Exception, kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message), refusals("steps ran"):
+        raise error

@@ -26,6 +26,7 @@ from quire_engine.execution.cuda.engine_state import EngineState, create_state
 from quire_engine.execution.cuda.inputs import MAX_IN_FLIGHT, StepTensors
 from quire_engine.execution.cuda.model import CudaDecoder
 from quire_engine.execution.cuda.platform import Platform, cuda_platform
+from quire_engine.execution.cuda.preparing import refusals, tune_unknown_device
 from quire_engine.execution.cuda.special_step import Scores, compute_special, is_special
 from quire_engine.execution.cuda.weights import FileWeights, Weights
 from quire_engine.execution.torch_cpu.capacity import choose_max_model_len
@@ -100,9 +101,13 @@ class CudaExecutor(AheadExecutor):
         if self._decoder is None:
             raise RuntimeError("bug: the executor is used before `load` or after `close`")
         with self._platform.on_stream():
-            self._state = create_state(self._config, self._platform, self._decoder)
-            self._state.prompt_graphs.capture_first()
-            self._state.graphs.capture_first()
+            with refusals("kernels were compiled and steps were profiled"):
+                block_size = self._config.cache.block_size
+                tune_unknown_device(self._platform, self._decoder, block_size)
+                self._state = create_state(self._config, self._platform, self._decoder)
+            with refusals("the first CUDA graphs were captured"):
+                self._state.prompt_graphs.capture_first()
+                self._state.graphs.capture_first()
         if self._platform.is_cuda:
             self.padded_tokens = self._state.prompt_graphs.shapes.padded_tokens
         return ModelFacts(
