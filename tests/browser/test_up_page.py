@@ -74,7 +74,7 @@ def test_it_shows_an_edit_and_what_is_wrong_with_another(browser: Browser, up: R
     good = up.file.read_text()
     with open_page(browser, up, viewport={"width": 480, "height": 900}).open(status="live") as live:
         up.file.write_text("kind: Pod")
-        expect(live.page.locator("#banner")).to_contain_text("document 1 is None Pod")
+        expect(live.page.locator("#banner")).to_contain_text("document 1 is Pod")
         up.file.write_text(good)
         expect(live.page.locator("#banner")).to_be_hidden()
         width = live.page.evaluate("document.documentElement.scrollWidth")

@@ -184,7 +184,7 @@ class TestWatchedFile:
         assert not watched.has_changed()  # it may be half written
         assert watched.has_changed()
         assert watched.resources is good
-        assert "document 1 is None Pod" in watched.problem
+        assert "document 1 is Pod" in watched.problem
         assert not watched.has_changed()
         path.unlink()
         assert not watched.has_changed()
