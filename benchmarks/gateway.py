@@ -62,7 +62,11 @@ from quire_engine.startup_heap import freeze_startup_heap
 _RESULT = Path(__file__).parent / "results" / "gateway.json"
 _COMPILED = "quire compiled"
 _WORKERS = ", 2 workers"
-_ONE_THREAD = {"TOKIO_WORKER_THREADS": "1", "RAYON_NUM_THREADS": "1"}
+_ENVIRONMENT = {
+    "TOKIO_WORKER_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # it listens here alone
+}
 _NUM_SLOW_REQUESTS = 320
 _MAX_SECONDS_EACH = 90.0
 """Who takes longer for a round is left out of it."""
@@ -88,7 +92,7 @@ async def start(
 ) -> tuple[int, int] | None:
     """Start a router; returns its process and its port, or None if it answers nothing."""
     core = options.router_core if options.num_cores > 1 else None
-    port, env = free_port(), dict(_ONE_THREAD)
+    port, env = free_port(), dict(_ENVIRONMENT)
     if name.startswith(_COMPILED):
         env["PYTHONPATH"] = os.pathsep.join((str(options.compiled), *sys.path[1:]))
     words = command(engine, port, Path(stack.enter_context(tempfile.TemporaryDirectory())))
