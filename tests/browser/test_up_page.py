@@ -64,7 +64,7 @@ def test_it_shows_services_and_their_engines_at_work(
         waiting = page.locator('[data-key="waiting"]').first
         expect(waiting.locator(".ready")).to_have_text("NoGPUNode")
         expect(waiting).to_contain_text("--simulate h200=N stands in for them")
-        waiting.locator("summary").click()
+        waiting.locator("summary", has_text="Conditions").click()
         expect(waiting.locator(".conditions")).to_contain_text("GPUsAvailable")
         expect(page.locator("#news")).to_contain_text("NoGPUNode")
         assert _violations(live) == []

@@ -100,16 +100,18 @@ def _as_scaled(observed: Observed, replicas: dict[str, int]) -> Placement:
 def wanted_replicas(observed: Observed) -> int:
     """Replicas over all accelerators: no fewer than their minimums together.
 
-    As scaling decided, where it does; those that found no node have others that stand in for them.
+    As scaling decided, where it does; those that found no node have others that stand in for them,
+    unless that leaves fewer than scaling.minReplicas, or none at all.
     """
     spec = observed.service.spec
     decided = _decided(observed)
     if decided is not None and not spec.suspend:
         short = observed.scaled.short_since if observed.scaled else {}
-        return sum(
+        firm = sum(
             min(count, _num_scheduled(observed.pods, name)) if name in short else count
             for name, count in decided.items()
         )
+        return max(firm, min(sum(decided.values()), max(spec.scaling.min_replicas, 1)))
     least = sum(one.min_replicas for one in spec.accelerators)
     if spec.scaling.mode != "Auto":
         return max(spec.replicas, least)

@@ -23,7 +23,6 @@ from quire_operator.planner.observed import (
 from quire_operator.planner.plan import Plan, plan
 from quire_operator.reconciling.status_writer import without_figures
 from quire_operator.resource.status import CONDITION_TYPES
-from quire_operator.scaling.outcome import Outcome
 from tests.unit.control.builders import (
     CPU,
     H100,
@@ -506,38 +505,3 @@ def state_of(held: int, **more: Any) -> EngineState:
         },
         EngineState,
     )
-
-
-@pytest.mark.parametrize(
-    ("replicas", "ready"),
-    [
-        (0, ("True", "ScaledToZero")),
-        (3, ("False", "NoReplicaReady")),
-    ],
-)
-def test_what_scaling_decided_is_what_is_wanted(replicas: int, ready: tuple[str, str]) -> None:
-    auto = {"mode": "Auto", "minReplicas": 0, "scaleToZeroAfter": "1m"}
-    made = planned(
-        service=service(L4, replicas=1, scaling=auto),
-        is_scaling=True,
-        scaled=Outcome(replicas={"l4": replicas}),
-    )
-
-    assert said(made, "Ready")[:2] == ready
-    assert made.status.desired_replicas == replicas
-    assert f"of {replicas}" in said(made, "Ready")[2] or replicas == 0
-
-
-def test_a_replica_without_a_node_that_has_a_stand_in_is_not_missing() -> None:
-    scaled = Outcome(replicas={"l4": 1, "h100": 1}, short_since={"l4": NOW.timestamp()})
-    pod = replace(failing(), name="chat-h100-1", accelerator="h100", is_ready=True)
-    made = planned(
-        pod,
-        service=service(L4, H100, scaling={"mode": "Auto"}),
-        is_scaling=True,
-        scaled=scaled,
-    )
-
-    assert said(made, "Available")[0] == "True"
-    assert made.status.desired_replicas == 2
-    assert "of 2" not in said(made, "Progressing")[2]

@@ -1,0 +1,59 @@
+"""What conditions say of replicas that scaling decides."""
+
+from dataclasses import replace
+
+import pytest
+
+from quire_operator.scaling.outcome import Outcome
+from tests.unit.control.builders import H100, L4, NOW, service
+from tests.unit.control.test_conditions import failing, planned, said
+
+
+@pytest.mark.parametrize(
+    ("replicas", "ready"),
+    [
+        (0, ("True", "ScaledToZero")),
+        (3, ("False", "NoReplicaReady")),
+    ],
+)
+def test_what_scaling_decided_is_what_is_wanted(replicas: int, ready: tuple[str, str]) -> None:
+    auto = {"mode": "Auto", "minReplicas": 0, "scaleToZeroAfter": "1m"}
+    made = planned(
+        service=service(L4, replicas=1, scaling=auto),
+        is_scaling=True,
+        scaled=Outcome(replicas={"l4": replicas}),
+    )
+
+    assert said(made, "Ready")[:2] == ready
+    assert made.status.desired_replicas == replicas
+    assert f"of {replicas}" in said(made, "Ready")[2] or replicas == 0
+
+
+def test_a_replica_without_a_node_that_has_a_stand_in_is_not_missing() -> None:
+    scaled = Outcome(replicas={"l4": 1, "h100": 1}, short_since={"l4": NOW.timestamp()})
+    pod = replace(failing(), name="chat-h100-1", accelerator="h100", is_ready=True)
+    made = planned(
+        pod,
+        service=service(L4, H100, scaling={"mode": "Auto"}),
+        is_scaling=True,
+        scaled=scaled,
+    )
+
+    assert said(made, "Available")[0] == "True"
+    assert made.status.desired_replicas == 2
+    assert "of 2" not in said(made, "Progressing")[2]
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_the_only_accelerator_has_no_node(least: int) -> None:
+    auto = {"mode": "Auto", "minReplicas": least, "scaleToZeroAfter": "1m"}
+    pod = replace(failing(), is_scheduled=False, is_ready=False, unschedulable_since=NOW)
+    made = planned(
+        pod,
+        service=service(L4, scaling=auto),
+        is_scaling=True,
+        scaled=Outcome(replicas={"l4": 1}, short_since={"l4": NOW.timestamp()}),
+    )
+
+    assert said(made, "Ready")[:2] == ("False", "NoGPUNode")
+    assert said(made, "Available")[0] == "False"
