@@ -90,6 +90,8 @@ class Case:
             return "nothing is taken away while replicas are being replaced"
         if self.urgency.is_urgent:
             return f"nothing is taken away: {self.urgency.reason}"
+        if self.heard.num_waiting:
+            return f"nothing is taken away while {self.heard.num_waiting} requests wait"
         watched = self.now - self.memory.since
         if watched < self.service.down_seconds:
             return (

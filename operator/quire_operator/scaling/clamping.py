@@ -50,6 +50,18 @@ class Limits:
             pass
         return found
 
+    def explain(self, replicas: Mapping[str, int]) -> str:
+        """Which of the bounds these break, in words."""
+        others = {
+            other
+            for room in self.bounds.rooms
+            if sum(room.gpus.get(name, 0) * count for name, count in replicas.items()) > room.most
+            for other in room.others
+        }
+        if others:
+            return f"the GPUs that services of higher priority leave: {', '.join(sorted(others))}"
+        return "the bounds allow"
+
     def allow(self, replicas: Mapping[str, int]) -> bool:
         """Whether these keep to the bounds."""
         return self.clamp(replicas) == dict(replicas)

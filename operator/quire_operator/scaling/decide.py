@@ -31,7 +31,7 @@ from quire_operator.scaling.reporting import report
 from quire_operator.scaling.rooms import Rooms, find_short
 from quire_operator.scaling.service import decide_step
 from quire_operator.scaling.sizing import Sizing, chance_factor
-from quire_operator.scaling.urgency import judge
+from quire_operator.scaling.urgency import judge, occupy
 
 _BARELY = 1e-9
 """Requests per second."""
@@ -120,6 +120,7 @@ def _make_case(
         if one.capacity
     }
     pressure = measure_pressure(service, heard, able)
+    memory = occupy(memory, pressure, now)
     urgency = judge(
         service,
         heard,

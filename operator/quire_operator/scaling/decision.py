@@ -130,6 +130,15 @@ class Peak:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Occupied:
+    """Requests that the taken blocks and seats stand for, with those of the last minute."""
+
+    at: float
+    requests_per_second: float
+    """What replicas do at the target that are as full."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServiceMemory:
     """What is remembered of one service."""
 
@@ -149,6 +158,7 @@ class ServiceMemory:
     """Since when more has been wanted."""
     pressed_since: float | None = None
     """Since when pressure has been too high."""
+    occupied: Occupied | None = None
     short_since: Mapping[str, float] = field(default_factory=dict)
     correction: float = 1.0
     """By how much replicas do less than their profiles say, as kept promises show."""

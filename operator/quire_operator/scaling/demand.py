@@ -21,6 +21,10 @@ LEAST_SECONDS = 10.0
 SIGNIFICANT = 4.0
 """Standard deviations by which a window must differ to be believed; of these one is not."""
 MOST_DISPERSION = 4.0
+_ALIKE = 6
+"""Samples within which the rate is taken to be the same."""
+_LEAST_FREEDOM = 5
+"""Samples less their means: of fewer, dispersion is not taken."""
 _DOUBT = 2.0
 """Standard deviations that are not believed of what was watched for a moment only."""
 _HALF_LIFE_SECONDS = 300.0
@@ -137,9 +141,13 @@ def estimate(memory: ServiceMemory, now: float) -> Demand | None:
             continue
         expected, seen = rate * length, sum(map(sum, (one.arrivals for one in latest)))
         deviation = math.sqrt(max(expected * dispersion, 1.0))
-        if abs(seen - expected) > SIGNIFICANT * deviation:
-            believed = seen - math.copysign(deviation, seen - expected)
-            rate, window = max(believed, 0.0) / length, length
+        if seen - expected > SIGNIFICANT * deviation:
+            rate, window = (seen - deviation) / length, length
+            break
+        if expected - seen > SIGNIFICANT * deviation:
+            # what is doubted is what was seen: where nothing came, there was nothing to miss
+            missed = min(deviation, math.sqrt(max(seen, 1.0) * dispersion))
+            rate, window = (seen + missed) / length, length
             break
     parts = [one / total if total else 0.0 for one in counts]
     return Demand(
@@ -302,16 +310,26 @@ def _are_running(service: ServiceInputs) -> bool:
 
 
 def _dispersion(samples: Sequence[Sample]) -> float:
-    """Variance of the samples' counts over their mean, as far as chance does not explain it."""
-    seconds = sum(one.seconds for one in samples)
-    rate = sum(sum(one.arrivals) for one in samples) / seconds
-    if rate <= 0 or len(samples) < 6:
+    """Variance of the samples' counts over their mean, as far as chance does not explain it.
+
+    That the rate has changed is no dispersion: each few samples have a mean of their own, and those
+    that differ most, in which the change was, are left out.
+    """
+    groups = [_scatter(samples[at : at + _ALIKE]) for at in range(0, len(samples), _ALIKE)]
+    groups.sort(key=lambda one: one[0] - one[1])
+    squares, usual, num = (sum(one[at] for one in groups[:-1]) for at in range(3))
+    if usual <= 0 or num < _LEAST_FREEDOM:
         return 1.0
-    squares = [
-        (sum(one.arrivals) - rate * one.seconds) ** 2 / (rate * one.seconds) for one in samples
-    ]
-    doubt = 2.0 * math.sqrt(2.0 / len(squares))
-    return min(max(sum(squares) / (len(squares) - 1) - doubt, 1.0), MOST_DISPERSION)
+    doubt = 2.0 * math.sqrt(2.0 / num)
+    return min(max(squares / usual - doubt, 1.0), MOST_DISPERSION)
+
+
+def _scatter(samples: Sequence[Sample]) -> tuple[float, float, int]:
+    """Squares of what counts differ from their mean, those that chance makes, and how many."""
+    rate = sum(sum(one.arrivals) for one in samples) / sum(one.seconds for one in samples)
+    squares = sum((sum(one.arrivals) - rate * one.seconds) ** 2 for one in samples)
+    num = len(samples) - 1
+    return squares, rate * sum(one.seconds for one in samples) * num / len(samples), num
 
 
 def _part(at: float, seconds: float) -> int:

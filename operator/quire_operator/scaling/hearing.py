@@ -67,6 +67,10 @@ class Heard:
         return f"only {' and '.join(missing)} were heard lately" if missing else ""
 
 
+LASTING = ("blocks", "seats")
+"""Terms of what fills up and stays full: what is taken of it was really asked for."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FleetPressure:
     """Pressure of all ready replicas together."""
@@ -119,9 +123,11 @@ def measure_pressure(
     pressures = [_bounded(heard.engines[one.name].pressure) for one in ready]
     total = sum(weights) or 1.0
     mean = sum(w * p for w, p in zip(weights, pressures, strict=True)) / total
-    goal = service.pressure.target / service.pressure.admission
-    done = mean / goal * total * heard.num_ready / len(ready)
-    return FleetPressure(value=mean, binding=_most_common(heard, ready), requests_per_second=done)
+    binding = _most_common(heard, ready)
+    # seats are taken up to the last, blocks up to the admission edge
+    edge = 1.0 if binding == "seats" else service.pressure.admission
+    done = mean * edge / service.pressure.target * total * heard.num_ready / len(ready)
+    return FleetPressure(value=mean, binding=binding, requests_per_second=done)
 
 
 def _most_common(heard: Heard, ready: list[Replica]) -> str:

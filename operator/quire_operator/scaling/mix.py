@@ -61,6 +61,8 @@ class Room:
     gpus: Mapping[str, int]
     """GPUs of a replica, by accelerator."""
     most: int
+    others: tuple[str, ...] = ()
+    """Services of higher priority that have some."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,11 @@
 
 That a cluster has no node with some GPU today does not mean that it gets none: an autoscaler may
 bring one. So a limit is known only where the stock is final, or where a replica has waited longer
-than its provisionTimeout. Then services of higher priority are served first; among equals, who has
-a GPU keeps it.
+than its provisionTimeout, or lost its node while nothing else serves. Then the minReplicas of all
+services come first, and above them those of higher priority; among equals, who has a GPU keeps it.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -20,6 +21,8 @@ from quire_operator.scaling.inputs import (
 from quire_operator.scaling.mix import Room
 
 _Products = tuple[str, ...]
+_GONE_SECONDS = 10.0
+"""A pod in the place of another finds a node within these, if there is one."""
 
 
 def find_short(
@@ -36,7 +39,35 @@ def find_short(
             short[accelerator.name] = since
         elif _waits_too_long(service, accelerator, inputs.now):
             short[accelerator.name] = inputs.now
+    if not short and _is_deserted(service):
+        short = {
+            one.accelerator: inputs.now
+            for one in service.replicas
+            if _has_lost_its_node(one, memory, inputs.now)
+        }
     return short
+
+
+def _is_deserted(service: ServiceInputs) -> bool:
+    """Whether somebody waits, and no replica serves or has a node to start on."""
+    return any(one.num_waiting for one in service.gateways) and not any(
+        one.is_scheduled and not (one.is_ending or one.is_failing) for one in service.replicas
+    )
+
+
+def _has_lost_its_node(replica: Replica, memory: ServiceMemory, now: float) -> bool:
+    """Whether one waits in the place of another: nothing was ordered, so its node is gone.
+
+    What was ordered just now gets provisionTimeout: where nodes are made, they take a while.
+    """
+    since, added = replica.waiting_since, memory.added_at
+    return (
+        since is not None
+        and not replica.is_ending
+        and now - since >= _GONE_SECONDS
+        and bool(memory.samples)
+        and (added is None or since - added >= _GONE_SECONDS)
+    )
 
 
 def _waits_too_long(service: ServiceInputs, accelerator: AcceleratorInputs, now: float) -> bool:
@@ -84,34 +115,45 @@ class Rooms:
                 if one.products and set(one.products) <= set(products)
             }
             if gpus:
-                taken = sum(self._taken(other, products, service) for other in self._services)
-                left = max(most - taken, 0)
+                before, beside = self._taken(products, service)
+                least = _gpus(_least(service), service, products)
+                left = max(most - before - beside, min(least, most - before), 0)
                 if gpus.keys() & self._short.get(service.key, {}).keys():
                     # what waits for a node may wait on: perhaps one is being made
                     waiting = [service.ordered.get(name, 0) * each for name, each in gpus.items()]
                     left = max(left, sum(waiting))
-                found.append(Room(gpus=gpus, most=left))
+                found.append(Room(gpus=gpus, most=left, others=self._others(products, service)))
         return tuple(found)
 
     def decide(self, service: ServiceInputs, replicas: Mapping[str, int]) -> None:
         """Note what a service gets."""
         self._decided[service.key] = replicas
 
-    def _taken(self, other: str, products: _Products, service: ServiceInputs) -> int:
-        """GPUs that another service has before this one."""
-        one = self._services[other]
-        if other == service.key:
-            return 0
-        if other in self._decided:
-            replicas = self._decided[other]
-        elif one.priority >= service.priority:
-            replicas = one.ordered
-        else:
-            replicas = {each.name: each.min_replicas for each in one.accelerators}
-        return sum(
-            replicas.get(each.name, 0) * each.gpus_per_replica
-            for each in one.accelerators
-            if each.products and set(each.products) <= set(products)
+    def _taken(self, products: _Products, service: ServiceInputs) -> tuple[int, int]:
+        """GPUs of others: of those that were decided before this one, and to be left to the rest.
+
+        To the rest is left what keeps them alive, and to those of the same priority what they have.
+        """
+        before = beside = 0
+        for key, other in self._services.items():
+            if key == service.key:
+                continue
+            if key in self._decided:
+                before += _gpus(self._decided[key], other, products)
+                continue
+            least = _least(other)
+            if other.priority >= service.priority:
+                least = {name: max(least[name], other.ordered.get(name, 0)) for name in least}
+            beside += _gpus(least, other, products)
+        return before, beside
+
+    def _others(self, products: _Products, service: ServiceInputs) -> tuple[str, ...]:
+        """Services of higher priority that have some of these GPUs."""
+        return tuple(
+            key
+            for key, replicas in self._decided.items()
+            if self._services[key].priority > service.priority
+            and _gpus(replicas, self._services[key], products)
         )
 
     def _find_limits(
@@ -137,3 +179,37 @@ class Rooms:
                     used = sum(in_use[one] for one in products)
                     limits[products] = min(used, limits.get(products, used))
         return limits
+
+
+def _least(service: ServiceInputs) -> dict[str, int]:
+    """Replicas by accelerator that a service keeps, whoever is more important.
+
+    Those of its accelerators, and of minReplicas the cheapest that there are.
+    """
+    if service.is_suspended:
+        return dict.fromkeys((one.name for one in service.accelerators), 0)
+    found = {one.name: min(one.min_replicas, one.max_replicas) for one in service.accelerators}
+    left = min(service.min_replicas, service.max_replicas) - sum(found.values())
+    cheapest = sorted(service.accelerators, key=_price)
+    for has_some in (True, False):
+        for one in cheapest:
+            most = service.ordered.get(one.name, 0) if has_some else one.max_replicas
+            more = max(min(most, one.max_replicas) - found[one.name], 0)
+            more = min(more, max(left, 0)) if not one.unusable_because else 0
+            found[one.name] += more
+            left -= more
+    return found
+
+
+def _price(accelerator: AcceleratorInputs) -> tuple[float, str]:
+    price = accelerator.cost_per_hour
+    return math.inf if price is None else price, accelerator.name
+
+
+def _gpus(replicas: Mapping[str, int], service: ServiceInputs, products: _Products) -> int:
+    """Of these products, that replicas of a service take."""
+    return sum(
+        replicas.get(one.name, 0) * one.gpus_per_replica
+        for one in service.accelerators
+        if one.products and set(one.products) <= set(products)
+    )

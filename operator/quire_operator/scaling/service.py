@@ -27,6 +27,8 @@ _START_SECONDS = 150.0
 """For so long others and those whose place they take are paid for both."""
 _STAY_SECONDS = 900.0
 """So long a mix is taken to be the best."""
+_MOVE_MARGIN = 0.1
+"""So much more others must carry: they take minutes to come, and rates change meanwhile."""
 _AT_A_TIME = 4
 """So many times what goes at once there must be."""
 _MUCH_BETTER = 0.01
@@ -60,7 +62,7 @@ def _keep_bounds(case: Case) -> Step | None:
     if within == ordered:
         return None
     more = sum(within.values()) > sum(ordered.values())
-    reason = "fewer than minReplicas" if more else "more than the bounds allow"
+    reason = "fewer than minReplicas" if more else f"more than {case.limits.explain(ordered)}"
     if case.is_at_zero and more:
         within = case.sizing.first(sum(within.values()))
     return Step(action="Limit", replicas=within, reason=f"there were {reason}")
@@ -127,6 +129,8 @@ def _up(case: Case) -> Step | None:
             f"load is {_percent(load)} of the target, and the bounds allow nothing that helps"
         )
     reason = f"load would be {_percent(load)} of the target"
+    if not fleet.num_useful:
+        reason = "nothing serves, and nothing is on its way"
     if case.urgency.is_urgent:
         return Step(action="Up", replicas=replicas, reason=f"{case.urgency.reason}: {reason}")
     waited = case.rising_seconds
@@ -181,7 +185,7 @@ def _move(case: Case, rates: list[float]) -> Step | None:
     is_best = costs - sizing.least_cost(rates) < _WORTH_MOVING * costs
     if is_enough and (is_best or case.has_added_lately):
         return None
-    mix = sizing.afresh(rates)
+    mix = sizing.afresh([rate * (1.0 + _MOVE_MARGIN) for rate in rates])
     if not mix.is_feasible:
         case.note_infeasible(mix.unserved, at_peak=True)
         return None

@@ -7,19 +7,20 @@ they say no more than that all of the time is taken.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from quire_operator.scaling.decision import ServiceMemory
+from quire_operator.scaling.decision import Occupied, ServiceMemory
 from quire_operator.scaling.demand import Demand
-from quire_operator.scaling.hearing import FleetPressure, Heard
+from quire_operator.scaling.hearing import LASTING, FleetPressure, Heard
 from quire_operator.scaling.inputs import ServiceInputs
 
-_LASTING = ("blocks", "seats")
 _PATIENCE_SECONDS = 30.0
 """So long must a predicted time have been too long."""
 _EDGE = 1.0
 _MOST = 2.5
 """So many times what it can do at the target is the most that a fleet is taken to carry."""
+_HALF_LIFE_SECONDS = 60.0
+"""Of what is remembered of taken blocks and seats."""
 _CLEAR_SECONDS = 60.0
 """In so long a queue should be gone: what comes to help takes as long to start."""
 
@@ -29,7 +30,7 @@ class Urgency:
     """How much more than what was counted is planned for, and why."""
 
     times: float = 1.0
-    """By what rates are multiplied."""
+    """By what rates are multiplied, so that they are as many as replicas are taken."""
     reason: str = ""
     pressed_since: float | None = None
     """Since when pressure has been too high."""
@@ -38,6 +39,22 @@ class Urgency:
     def is_urgent(self) -> bool:
         """Whether replicas are to be added at once."""
         return bool(self.reason)
+
+
+def occupy(memory: ServiceMemory, pressure: FleetPressure | None, now: float) -> ServiceMemory:
+    """Remember how many requests a second the taken blocks and seats stand for.
+
+    Requests may stay longer than was computed, as where engines do other work beside: then fewer
+    come than what is taken says, and the taken ones are what replicas are needed for.
+    """
+    known = memory.occupied
+    if pressure is None:
+        return memory
+    taken = pressure.requests_per_second if pressure.binding in LASTING else 0.0
+    kept = 0.5 ** (max(now - known.at, 0.0) / _HALF_LIFE_SECONDS) if known else 0.0
+    before = known.requests_per_second if known else 0.0
+    rate = kept * before + (1.0 - kept) * taken
+    return replace(memory, occupied=Occupied(at=now, requests_per_second=rate))
 
 
 def judge(
@@ -66,9 +83,12 @@ def judge(
     """
     pressed = None
     times, reasons = 1.0, []
+    if memory.occupied is not None and planned_rate > 0:
+        taken = min(memory.occupied.requests_per_second, _MOST * able_rate)
+        times = max(times, taken / planned_rate)
     if pressure is not None and pressure.value >= _EDGE:
         pressed = memory.pressed_since if memory.pressed_since is not None else now
-        lasts = pressure.binding in _LASTING
+        lasts = pressure.binding in LASTING
         if lasts or (not is_coming and now - pressed >= _PATIENCE_SECONDS):
             most = _MOST if lasts else 1.0 / service.pressure.target
             carried = min(pressure.requests_per_second, most * able_rate)

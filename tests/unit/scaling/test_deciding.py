@@ -187,6 +187,56 @@ def test_what_finds_no_node_is_stood_in_for_until_the_fallback_is_ready() -> Non
     assert world.ordered["l4"] <= 1
 
 
+def test_where_the_nodes_of_all_are_gone_others_stand_in_at_once() -> None:
+    world = World(service("l4", "h100"), rate=3.0, ordered={"l4": 2})
+    world.run(300)
+    before = world.ordered["l4"]
+    world.nodes = {"l4": 0}
+    world.replicas = [replace(one, is_ready=False, is_scheduled=False) for one in world.replicas]
+    world.num_waiting, world.oldest_seconds = 100, 10.0
+    world.run(20)
+    assert world.ordered == {"l4": before, "h100": 1}
+    assert "nothing serves" in world.changes[-1][2]
+    assert "ShortOfGpus" in codes(world)
+    world.run(40)
+    assert world.ordered == {"l4": before, "h100": 1}
+
+
+def test_a_first_replica_may_wait_for_its_node_as_long_as_the_spec_says() -> None:
+    world = World(service("l4", "h100", min_replicas=0), ordered={"l4": 0}, nodes={"l4": 0})
+    world.num_waiting, world.oldest_seconds = 3, 1.0
+    world.run(150)
+    assert world.counts == {"l4": 1}
+    world.run(60)
+    assert world.counts == {"l4": 1, "h100": 1}
+
+
+def test_seats_that_are_taken_for_longer_than_computed_count() -> None:
+    world = World(service("l4"), rate=1.0, ordered={"l4": 1})
+    world.binding, world.pressure = "seats", 0.7
+    world.run(400)
+    assert world.counts == {"l4": 1}
+    world.pressure = 0.92
+    world.run(120)
+    assert world.counts == {"l4": 2}
+    world.pressure = 0.6
+    world.run(1200)
+    assert world.counts == {"l4": 2}
+    world.pressure = 0.1
+    world.run(600)
+    assert world.counts == {"l4": 1}
+
+
+def test_nothing_goes_while_requests_wait() -> None:
+    world = World(service("l4"), rate=0.5, ordered={"l4": 3})
+    world.num_waiting, world.oldest_seconds = 1, 0.1
+    world.run(900)
+    assert world.counts == {"l4": 3}
+    world.num_waiting = 0
+    world.run(600)
+    assert world.counts == {"l4": 1}
+
+
 def test_a_node_that_comes_at_last_is_used() -> None:
     world = World(service("l4"), rate=4.0, ordered={"l4": 1}, nodes={"l4": 1})
     world.run(400)

@@ -91,6 +91,28 @@ def test_a_sudden_change_is_believed_soon_and_noise_is_not() -> None:
     assert world.last.requests_per_second == pytest.approx(4.0, rel=0.5)
 
 
+@pytest.mark.parametrize("per_second", [2, 20])
+def test_nobody_asks_soon_after_the_load_has_ended(per_second: int) -> None:
+    counts = [5 * per_second * min(at, 24) for at in range(37)]
+    steps = [(figures(count, 5 * at),) for at, count in enumerate(counts)]
+    found = estimate(watch(*steps), 5.0 * (len(steps) - 1))
+    assert found is not None
+    assert found.rate < 0.05
+    assert found.dispersion < 1.5
+
+
+def test_bursts_are_dispersion_and_a_change_of_the_rate_is_none() -> None:
+    def dispersion(counts: list[int]) -> float:
+        sums = [sum(counts[: at + 1]) for at in range(len(counts))]
+        steps = [(figures(count, 5 * at),) for at, count in enumerate(sums)]
+        found = estimate(watch(*steps), 5.0 * (len(steps) - 1))
+        assert found is not None
+        return found.dispersion
+
+    assert dispersion([0, *[10] * 20, *[60] * 20]) == 1.0
+    assert dispersion([0, *[0, 0, 30] * 13]) > 3.0
+
+
 def test_lengths_are_those_that_were_measured() -> None:
     steps = [(figures(20 * at, 5 * at),) for at in range(30)]
     memory = watch(*steps)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from quire_operator.scaling.decision import ServiceMemory
+from quire_operator.scaling.decide import decide
+from quire_operator.scaling.decision import ScalingMemory, ServiceMemory
 from quire_operator.scaling.inputs import GpuStock, Replica, ScalingInputs, ServiceInputs
 from quire_operator.scaling.rooms import Rooms, find_short
 from tests.unit.scaling.worlds import accelerator, service
@@ -56,10 +57,53 @@ def test_equals_keep_what_they_have() -> None:
     assert most(services, "team/second", num_gpus=4, is_final=True) == 1
 
 
-def test_the_more_important_one_may_have_all() -> None:
+def test_the_more_important_one_may_have_all_but_the_minimum_of_the_other() -> None:
     services = two_services(priority=1, ordered=(1, 3))
-    assert most(services, "team/first", num_gpus=4, is_final=True) == 4
+    assert most(services, "team/first", num_gpus=4, is_final=True) == 3
     assert most(services, "team/second", num_gpus=4, is_final=True) == 3
+    services[1] = replace(services[1], min_replicas=0)
+    assert most(services, "team/first", num_gpus=4, is_final=True) == 4
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+def test_who_has_nothing_gets_its_minimum_from_those_who_have_all(priority: int) -> None:
+    services = two_services(priority=priority, ordered=(4, 0))
+    assert most(services, "team/first", num_gpus=4, is_final=True) == 3
+    decided = decide(
+        ScalingInputs(
+            now=NOW,
+            services=tuple(services),
+            stock=(GpuStock(product=PRODUCT, num_gpus=4, is_final=True),),
+        ),
+        ScalingMemory(),
+    )[0]
+    assert decided.of("team/first").replicas == {"l4": 3}
+    assert decided.of("team/second").replicas == {"l4": 1}
+
+
+def test_where_minimums_do_not_fit_the_more_important_one_has_its_own() -> None:
+    services = two_services(priority=1, ordered=(0, 1))
+    services[0] = replace(services[0], min_replicas=2)
+    assert most(services, "team/first", num_gpus=2, is_final=True) == 2
+
+
+def test_a_minimum_that_is_kept_elsewhere_takes_nothing_here() -> None:
+    services = two_services(priority=1, ordered=(1, 0))
+    h100 = accelerator("h100", products=("NVIDIA-H100",))
+    both = replace(
+        services[1], accelerators=(*services[1].accelerators, h100), ordered={"l4": 0, "h100": 1}
+    )
+    assert most([services[0], both], "team/first", num_gpus=4, is_final=True) == 4
+
+
+def test_who_must_give_way_is_told_to_whom() -> None:
+    services = two_services(priority=1, ordered=(3, 3))
+    services[0] = replace(services[0], min_replicas=3)
+    stock = (GpuStock(product=PRODUCT, num_gpus=4, is_final=True),)
+    inputs = ScalingInputs(now=NOW, services=tuple(services), stock=stock)
+    found = decide(inputs, ScalingMemory())[0].of("team/second")
+    assert found.replicas == {"l4": 1}
+    assert "services of higher priority leave: team/first" in found.reason
 
 
 def test_what_was_decided_for_the_first_is_taken_from_the_second() -> None:
@@ -99,4 +143,6 @@ def test_where_it_is_short_what_has_nodes_is_the_limit_and_who_waits_may_wait_on
     assert rooms.of(one)[0].most == one.ordered["l4"]
     other = replace(two_services()[1], ordered={"l4": 0})
     both = ScalingInputs(now=NOW, services=(one, other))
-    assert Rooms(both, {one.key: {"l4": NOW}, other.key: {}}).of(other)[0].most == 0
+    rooms = Rooms(both, {one.key: {"l4": NOW}, other.key: {}})
+    rooms.decide(one, one.ordered)
+    assert rooms.of(other)[0].most == 0

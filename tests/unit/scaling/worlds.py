@@ -93,6 +93,8 @@ class World:
     changes: list[tuple[float, dict[str, int], str]] = field(default_factory=list)
     pressure: float | None = None
     """Of every replica; None: as the traffic makes it."""
+    binding: str = "blocks"
+    """Of what is said of pressure; what the traffic makes is of steps' time."""
     is_gateway_heard: bool = True
     are_engines_heard: bool = True
     num_waiting: int = 0
@@ -225,8 +227,9 @@ class World:
         if not one.is_ready or not self.are_engines_heard:
             return one
         num_ready = sum(other.is_ready for other in self.replicas)
-        pressure = self.pressure
+        pressure, binding = self.pressure, self.binding
         if pressure is None:
+            binding = "step"
             pressure = min(self.rate / max(num_ready, 1) / 10, 0.7)
         held = 100 + int(one.name[-4:]) % 7
         return replace(
@@ -234,6 +237,7 @@ class World:
             engine=EngineFigures(
                 age_seconds=0.5,
                 pressure=pressure,
+                binding=binding,
                 num_held_blocks=held,
                 num_blocks=1000,
                 num_running=int(self.rate > 0),
