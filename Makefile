@@ -10,6 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.9
 PORT ?= 8000
+DOCS_PORT ?= 8002
 NAME ?= default
 NODES ?= 3
 SIZE ?= nodes
@@ -23,6 +24,8 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 export UV_PROJECT_ENVIRONMENT := $(VENV)
 export UV_PYTHON_DOWNLOADS := never
+# Material's notice of another builder is no warning of ours.
+SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 SYNC = $(BIN)/uv sync --frozen --inexact
 
 .PHONY: help
@@ -42,7 +45,7 @@ $(VENV)/.synced-run: pyproject.toml uv.lock | $(BIN)/uv
 
 $(VENV)/.synced-dev: pyproject.toml uv.lock | $(BIN)/uv
 	@echo "Installing what development needs; the first time this fetches PyTorch (minutes)."
-	@$(SYNC) --extra dev
+	@$(SYNC) --extra dev --group docs
 	@touch $@ $(VENV)/.synced-run
 
 .PHONY: sync-run sync-dev
@@ -61,12 +64,12 @@ run: sync-run ## Serve a small model on PORT (8000), ask it one question, serve 
 ##@ Checks
 
 .PHONY: check
-check: sync-dev ## Check format, lint, imports, types and generated files
+check: sync-dev ## Check format, lint, imports, types, generated files and the documentation
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy
-	@$(MAKE) verify
+	@$(MAKE) verify docs-site
 
 .PHONY: format
 format: sync-dev ## Format the code and fix what can be fixed
@@ -160,8 +163,17 @@ kind-down: sync-dev ## Remove it
 ##@ Generated files
 
 .PHONY: docs
-docs: sync-dev ## Generate the reference pages
+docs: sync-dev ## Generate the reference pages, and draw the pictures
 	@$(BIN)/python -m hack.reference
+	@$(BIN)/python -m hack.pictures
+
+.PHONY: docs-site
+docs-site: sync-dev ## Build the documentation site into build/site; fails on any broken link
+	@$(SITE) build --quiet
+
+.PHONY: docs-serve
+docs-serve: sync-dev ## Serve the documentation site at DOCS_PORT (8002), built anew on changes
+	@$(SITE) serve --dev-addr 127.0.0.1:$(DOCS_PORT)
 
 .PHONY: manifests
 manifests: sync-dev ## Generate manifests/ and what of the chart is generated (builds Helm if need be)
@@ -171,5 +183,6 @@ manifests: sync-dev ## Generate manifests/ and what of the chart is generated (b
 .PHONY: verify
 verify: sync-dev ## Fail if a generated file is not what its source says
 	@$(BIN)/python -m hack.reference --check
+	@$(BIN)/python -m hack.pictures --check
 	@$(BIN)/python -m hack.manifests --check
 	@$(BIN)/python -m hack.chart --check
