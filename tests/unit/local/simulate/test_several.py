@@ -25,7 +25,8 @@ def test_who_is_more_important_gets_the_gpus() -> None:
     several = Several([service("low", 8.0), service("high", 8.0, priority=5)])
     results = several.run()
     assert max(one.ready["l4"] for one in results["high"].samples) >= 3
-    assert max(one.ready["l4"] for one in results["low"].samples) == 1
+    # and the other keeps its minimum
+    assert {one.ready["l4"] for one in results["low"].samples} == {1}
     assert results["high"].attainment > results["low"].attainment
     for at, pair in enumerate(zip(*(one.samples for one in results.values()), strict=False)):
         assert sum(one.ready["l4"] for one in pair) <= 4, at
