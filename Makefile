@@ -99,6 +99,12 @@ test-nodes: sync-dev ## Run the tests on real Kubernetes nodes (Linux, root; min
 test-workers: sync-dev ## Run the gateway's tests with a gateway of two workers (minutes)
 	@TEST_GATEWAY_WORKERS=2 $(BIN)/python -m pytest tests/api/test_gateway*.py $(ARGS)
 
+.PHONY: test-compiled
+test-compiled: sync-dev ## Run the gateway's tests with a compiled gateway (minutes)
+	@folder=$$($(BIN)/python -m hack.compile_gateway); \
+	PYTHONPATH=$$folder TEST_GATEWAY_CODE="compiled code" \
+		$(BIN)/python -m pytest tests/api/test_gateway*.py $(ARGS)
+
 .PHONY: test-gpu
 test-gpu: sync-dev ## Run the tests that need a CUDA device
 	@$(BIN)/python -m hack.gpu

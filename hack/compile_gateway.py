@@ -1,9 +1,10 @@
-"""A gateway whose way of a request is compiled to C: `python -m hack.compile_gateway FOLDER`.
+"""A gateway whose way of a request is compiled to C: `python -m hack.compile_gateway [FOLDER]`.
 
 Copies the package `quire_gateway` into FOLDER and compiles, by mypyc, the modules that requests go
 through: half of Python's part of a short answer is saved (docs/design/gateway.md). Whoever has
 FOLDER before the installed package on its path runs the compiled one: `PYTHONPATH=FOLDER python -m
-quire_gateway ...`. The sources stay beside, for messages; answers are the same.
+quire_gateway ...`. The sources stay beside, for messages; answers are the same. Without FOLDER it
+is one in the cache, made once for each state of the sources, and printed.
 
 It takes minutes, 3.5 GB of memory and a C compiler, and fits one version of Python and one kind of
 processor: for images, not for a source distribution.
@@ -11,15 +12,18 @@ processor: for images, not for a source distribution.
 
 import argparse
 import ast
+import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-PACKAGE = _ROOT / "gateway" / "quire_gateway"
+_PACKAGE = _ROOT / "gateway" / "quire_gateway"
+_CACHE = Path.home() / ".cache" / "quire" / "compiled"
 _MODULES = (
     *("choosing/choose", "choosing/demand", "choosing/endpoint", "choosing/figures"),
     *("choosing/prefix_index", "choosing/queue", "choosing/rate_limit", "choosing/retry"),
@@ -46,23 +50,46 @@ def compile_into(folder: Path) -> None:
         The folder holds such a package already, or mypyc fails, or what it makes does; messages
         are shown.
     """
-    target = folder / PACKAGE.name
+    target = folder / _PACKAGE.name
     if target.exists():
         raise SystemExit(f"{target} exists: name another folder, or remove it")
-    shutil.copytree(PACKAGE, target, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(_PACKAGE, target, ignore=shutil.ignore_patterns("__pycache__"))
     for name in _MODULES:
         path = target / f"{name}.py"
         path.write_text(with_written_inits(path.read_text()))
-    paths = [f"{PACKAGE.name}/{name}.py" for name in _MODULES]
+    paths = [f"{_PACKAGE.name}/{name}.py" for name in _MODULES]
     search = os.pathsep.join(map(str, (folder.resolve(), _ROOT / "engine")))
     environment = os.environ | {"MYPYPATH": search, "PYTHONPATH": search}
     command = (sys.executable, "-m", "mypyc", "--ignore-missing-imports", *paths)
-    if subprocess.run(command, cwd=folder, env=environment, check=False).returncode:
+    if subprocess.run(command, cwd=folder, env=environment, stdout=2, check=False).returncode:
         raise SystemExit("mypyc failed: see above; a C compiler and Python's headers are needed")
     shutil.rmtree(folder / "build")
     if plain := [name for name in _MODULES if not any(target.glob(f"{name}.*.so"))]:
         raise SystemExit(f"mypyc has left out {', '.join(plain)}")
     _try_out(folder, search)
+
+
+def compiled_once() -> Path:
+    """Return the folder in the cache: compiled now, if these sources never were.
+
+    Raises
+    ------
+    SystemExit
+        They cannot be compiled: messages are shown.
+    """
+    digest = hashlib.sha256(sys.version.encode())
+    for path in (*sorted(_PACKAGE.rglob("*.py")), Path(__file__)):
+        digest.update(path.read_bytes())
+    folder = _CACHE / f"gateway-{digest.hexdigest()[:16]}"
+    if not folder.exists():
+        print(f"compiling the gateway into {folder}: some minutes", file=sys.stderr)
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_CACHE) as apart:
+            made = Path(apart) / folder.name
+            compile_into(made)
+            if not folder.exists():  # another run may have made the same meanwhile
+                made.rename(folder)
+    return folder
 
 
 def with_written_inits(source: str) -> str:
@@ -120,12 +147,14 @@ def _try_out(folder: Path, search: str) -> None:
 
 
 def main() -> None:
-    """Compile into the folder that is named."""
+    """Compile into the folder that is named, or print which has it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="where the compiled package goes")
-    folder: Path = parser.parse_args().folder
-    folder.mkdir(parents=True, exist_ok=True)
-    compile_into(folder)
+    parser.add_argument("folder", type=Path, nargs="?", help="where the compiled package goes")
+    folder: Path | None = parser.parse_args().folder
+    if folder is None:
+        print(compiled_once())
+    else:
+        compile_into(folder)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ class Builder:
         context: Path,
         dockerfile: Path,
         arguments: Mapping[str, str] | None = None,
+        what_takes_long: str = "",
     ) -> Path:
         """Build an image, or take the one that was built from the same files.
 
@@ -55,6 +56,8 @@ class Builder:
             Folder that the Dockerfile copies from; all of it counts.
         arguments
             Build arguments, besides BASE.
+        what_takes_long
+            Said when it is built: in words, with how long.
 
         Returns
         -------
@@ -78,7 +81,7 @@ class Builder:
             if archive.exists():
                 return archive
             self._provide_base()
-            self.say(f"{name}: building the image")
+            self.say(f"{name}: building the image{what_takes_long and f', {what_takes_long}'}")
             mount = f"{_CERTIFICATES}:{_CERTIFICATES}:ro"
             self._buildah(
                 "build",

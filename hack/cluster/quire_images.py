@@ -55,14 +55,14 @@ def operator_archive() -> Path:
 
 
 def gateway_archive() -> Path:
-    """The gateway's image, of plain Python: compiled it answers the same, and takes minutes.
+    """The gateway's image, as it is published: compiled, which takes minutes when it changed.
 
     Raises
     ------
     ClusterError
         It cannot be built: with the last lines of what was said.
     """
-    return _build(GATEWAY, "gateway", {"COMPILE": "no"})
+    return _build(GATEWAY, "gateway", {}, "compiling the gateway (some minutes)")
 
 
 def all_archives() -> list[Path]:
@@ -76,7 +76,7 @@ def all_archives() -> list[Path]:
     return [operator_archive(), gateway_archive(), engine_archive()]
 
 
-def _build(name: str, role: str, arguments: dict[str, str]) -> Path:
+def _build(name: str, role: str, arguments: dict[str, str], what_takes_long: str = "") -> Path:
     """With a context of what .dockerignore lets through: it counts for whether to build anew."""
     install(missing_packages(IMAGE_PROGRAMS))
     with tempfile.TemporaryDirectory() as folder:
@@ -87,4 +87,5 @@ def _build(name: str, role: str, arguments: dict[str, str]) -> Path:
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(PROJECT / tree, Path(folder) / tree, ignore=ignored)
         dockerfile = PROJECT / "images" / role / "Dockerfile"
-        return default_builder().build(name, Path(folder), dockerfile, arguments)
+        builder = default_builder()
+        return builder.build(name, Path(folder), dockerfile, arguments, what_takes_long)

@@ -23,6 +23,8 @@ from tests.unit.gateway.builders import document, state
 GATEWAY = ("-m", "quire_gateway")
 WORKERS = os.environ.get("TEST_GATEWAY_WORKERS", "1")
 """Each test holds for a gateway of one process and for one of several."""
+CODE = os.environ.get("TEST_GATEWAY_CODE", "plain Python")
+"""What requests go through, as its log says; `make test-compiled` has it "compiled code"."""
 _MANAGEMENT = re.compile(r"management on (http://\S+)")
 _BEAT_SECONDS = 0.1
 

@@ -17,6 +17,7 @@ import openai
 import pytest
 
 from tests.api.gateways import (
+    CODE,
     GATEWAY,
     FakeEngine,
     FakeEngines,
@@ -72,6 +73,12 @@ def gateway(
         for name in ("chat", "fake", "keys"):
             wait_until(lambda name=name: running.num_eligible(name) == 1)  # type: ignore[misc]
         yield running
+
+
+def test_its_log_says_which_code_requests_go_through(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with RunningGateway(tmp_path / "r.json", [service([])], stderr=log):
+        assert f"requests go through {CODE}\n" in log.read_text()
 
 
 def test_openais_client_gets_what_it_gets_from_the_engine(
