@@ -26,7 +26,7 @@ from quire_local.up.engine import Engine, Tools, hash_of
 from quire_local.up.engine_command import EngineCommand, Surroundings, command_of
 from quire_local.up.folder import write_private
 from quire_local.up.gateway import GatewayProcess
-from quire_local.up.inventory import Inventory
+from quire_local.up.inventory import Claim, Inventory
 from quire_local.up.outlook import why_hopeless
 from quire_local.up.resource_file import Key, Resources
 from quire_local.up.scaling import PERIOD_SECONDS, LocalScaling
@@ -47,7 +47,8 @@ Body = Mapping[str, Any]
 
 FRESH_SECONDS = 10.0
 """An engine that was silent for so long is as if it had said nothing."""
-_SETTINGS = PlannerSettings(engine_image="", is_local=True)
+_SETTINGS = PlannerSettings(engine_image="", is_local=True, surge_patience_seconds=0.0)
+"""Nothing brings GPUs here: an old engine makes room as soon as a new one finds none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +125,7 @@ class Control:
     def look(self) -> list[tuple[Key, Event]]:
         """One look at everything; what it changes wakes the loop for the next."""
         self.engines = [one for one in self.engines if not one.is_gone]
+        self._place()
         events: list[tuple[Key, Event]] = []
         for key, service in self.services.items():
             made = self._plan(service)
@@ -168,8 +170,19 @@ class Control:
     async def _scale_now(self) -> None:
         ordered = [key for key in self.services if self._deployments.get(key)]
         seen = [self._observe(self.services[key]) for key in ordered]
-        if await self.scaling.decide(seen, self._report):
+        room = {one.service.key: self._free_for(one.service) for one in seen}
+        if await self.scaling.decide(seen, self._report, room):
             self._tools.on_change()
+
+    def _free_for(self, service: InferenceService) -> frozenset[str]:
+        """Accelerators that one more replica would find a GPU for, now."""
+        inventory = self._given.inventory
+        return frozenset(
+            one.name
+            for one in service.spec.accelerators
+            if one.products
+            and inventory.find(Claim(products=one.products, count=one.count), self._taken())
+        )
 
     async def ask_gateway(self, path: str) -> httpx.Response | None:
         """What the gateway's management port answers; None while it does not."""

@@ -9,9 +9,10 @@ no replica count by itself.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from quire_local.up.resource_file import Key
 from quire_operator.planner.conditions import stamp
@@ -59,7 +60,12 @@ class LocalScaling:
         self._outcomes.pop(service, None)
         self._last.pop(service, None)
 
-    async def decide(self, services: Sequence[Observed], report: Report | None) -> bool:
+    async def decide(
+        self,
+        services: Sequence[Observed],
+        report: Report | None,
+        has_room: Mapping[Key, Collection[str]] = MappingProxyType({}),
+    ) -> bool:
         """Decide now; whether anything is otherwise than before.
 
         Parameters
@@ -68,6 +74,8 @@ class LocalScaling:
             Those whose replicas were asked for once.
         report
             What the gateway said last, however long ago.
+        has_room
+            By service, accelerators of which a GPU is free.
         """
         from quire_operator.scaling.decide import decide  # HiGHS: engines start meanwhile
 
@@ -79,7 +87,8 @@ class LocalScaling:
                 _without_patience(service_inputs(one, reports, 1, now)) for one in services
             ),
         )
-        decision, self._memory = await asyncio.to_thread(decide, inputs, self._memory)
+        memory = _forget_shortages(self._memory, has_room)
+        decision, self._memory = await asyncio.to_thread(decide, inputs, memory)
         self.victims = frozenset(name for one in decision.services for name in one.victims)
         pairs = zip(services, decision.services, strict=True)
         news = [self._take(observed, one) for observed, one in pairs]
@@ -123,8 +132,36 @@ def _replicas(counts: Mapping[str, int]) -> tuple[ReplicasOn, ...]:
 
 
 def _without_patience(service: ServiceInputs) -> ServiceInputs:
-    """Nothing brings GPUs here: others stand in at once for a replica that finds none."""
+    """Nothing brings GPUs here: others stand in at once for a replica that finds none.
+
+    Unless some are about to be free, of replicas that end.
+    """
+    ending = {one.accelerator for one in service.replicas if one.is_ending}
     accelerators = tuple(
-        replace(one, provision_timeout_seconds=0.0) for one in service.accelerators
+        one if one.name in ending else replace(one, provision_timeout_seconds=0.0)
+        for one in service.accelerators
     )
     return replace(service, accelerators=accelerators)
+
+
+def _forget_shortages(
+    memory: ScalingMemory, has_room: Mapping[Key, Collection[str]]
+) -> ScalingMemory:
+    """What was short and has a free GPU now, is not."""
+    services = {
+        name: replace(
+            one,
+            short_since={
+                accelerator: since
+                for accelerator, since in one.short_since.items()
+                if accelerator not in has_room.get(_key_of(name), ())
+            },
+        )
+        for name, one in memory.services.items()
+    }
+    return replace(memory, services=services)
+
+
+def _key_of(name: str) -> Key:
+    namespace, _, own = name.partition("/")
+    return namespace, own

@@ -118,10 +118,11 @@ def _progressing(placement: Placement, findings: Findings) -> Said:
         return True, "ReplacingAccelerator", f"{words} {num_replicas(findings.num_wanted)} ready"
     if findings.is_rolling:
         ready = f"{findings.num_updated_ready} of {num_replicas(findings.num_wanted)}"
-        return True, "RollingOut", f"of the newest revision are ready {ready}"
+        return True, "RollingOut", f"of the newest revision, ready: {ready}"
     if findings.num_ready < findings.num_wanted:
         wanted = num_replicas(findings.num_wanted)
-        return True, "WaitingForReplicas", f"{findings.num_ready} of {wanted} are ready"
+        are = "is" if findings.num_wanted == 1 else "are"
+        return True, "WaitingForReplicas", f"{findings.num_ready} of {wanted} {are} ready"
     return False, "Settled", "everything is as asked for"
 
 

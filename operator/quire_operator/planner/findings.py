@@ -56,7 +56,15 @@ def find(observed: Observed, inputs: Mapping[str, str]) -> Findings:
     """
     pods = [pod for pod in observed.pods if not pod.is_ending]
     newest = _newest(pods)
-    current = [pod for pod in pods if pod.template_hash in newest]
+    unbegun = {
+        name
+        for name, one in observed.deployments.items()
+        if one.inputs_hash != inputs.get(name, one.inputs_hash)
+        or (one.is_observed and not one.num_updated)
+    }
+    current = [
+        pod for pod in pods if pod.template_hash in newest and pod.accelerator not in unbegun
+    ]
     return Findings(
         num_wanted=0 if observed.service.spec.suspend else wanted_replicas(observed),
         num_pods=len(pods),

@@ -101,18 +101,25 @@ def wanted_replicas(observed: Observed) -> int:
     """Replicas over all accelerators: no fewer than their minimums together.
 
     As scaling decided, where it does; those that found no node have others that stand in for them,
-    unless that leaves fewer than scaling.minReplicas, or none at all.
+    unless that leaves fewer than scaling.minReplicas, or none at all. An accelerator's own
+    minReplicas are wanted on it: nothing stands in for these. And where there have to be some,
+    none at all is never what is wanted, whatever there are GPUs for.
     """
     spec = observed.service.spec
     decided = _decided(observed)
+    least = sum(one.min_replicas for one in spec.accelerators)
     if decided is not None and not spec.suspend:
         short = observed.scaled.short_since if observed.scaled else {}
+        own = {one.name: one.min_replicas for one in spec.accelerators}
         firm = sum(
-            min(count, _num_scheduled(observed.pods, name)) if name in short else count
+            max(min(count, _num_scheduled(observed.pods, name)), min(count, own[name]))
+            if name in short
+            else count
             for name, count in decided.items()
         )
+        if not any(decided.values()):
+            return max(spec.scaling.min_replicas, least)
         return max(firm, min(sum(decided.values()), max(spec.scaling.min_replicas, 1)))
-    least = sum(one.min_replicas for one in spec.accelerators)
     if spec.scaling.mode != "Auto":
         return max(spec.replicas, least)
     bounded = min(spec.replicas, spec.scaling.max_replicas)

@@ -30,8 +30,11 @@ def find_short(
 ) -> dict[str, float]:
     """Accelerators that found no node in time, and since when; after a while they are tried again.
 
-    What gets a node meanwhile counts at once, for the limit is what has one.
+    What gets a node meanwhile counts at once, for the limit is what has one. Where nothing runs,
+    GPUs that were in use are free: unless something else can be begun with, all are tried again.
     """
+    if service.is_suspended:
+        return {}
     short = {}
     for accelerator in service.accelerators:
         since = memory.short_since.get(accelerator.name)
@@ -45,7 +48,10 @@ def find_short(
             for one in service.replicas
             if _has_lost_its_node(one, memory, inputs.now)
         }
-    return short
+    is_stuck = not any(service.ordered.values()) and all(
+        one.name in short for one in service.accelerators if not one.unusable_because
+    )
+    return {} if is_stuck else short
 
 
 def _is_deserted(service: ServiceInputs) -> bool:
@@ -71,12 +77,13 @@ def _has_lost_its_node(replica: Replica, memory: ServiceMemory, now: float) -> b
 
 
 def _waits_too_long(service: ServiceInputs, accelerator: AcceleratorInputs, now: float) -> bool:
+    """Whether a replica that was asked for does; one beside it, of a rollout, finds no room yet."""
+    there = [one for one in service.replicas if _is_there(one, accelerator.name)]
+    waiting = sorted(one.waiting_since for one in there if one.waiting_since is not None)
+    num_beside = max(len(there) - service.ordered.get(accelerator.name, 0), 0)
     return any(
-        now - one.waiting_since >= accelerator.provision_timeout_seconds
-        for one in service.replicas
-        if one.accelerator == accelerator.name
-        and one.waiting_since is not None
-        and not one.is_ending
+        now - since >= accelerator.provision_timeout_seconds
+        for since in waiting[: max(len(waiting) - num_beside, 0)]
     )
 
 

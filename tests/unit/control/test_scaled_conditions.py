@@ -57,3 +57,28 @@ def test_the_only_accelerator_has_no_node(least: int) -> None:
 
     assert said(made, "Ready")[:2] == ("False", "NoGPUNode")
     assert said(made, "Available")[0] == "False"
+
+
+def test_an_accelerators_own_minimum_has_no_stand_in() -> None:
+    scaled = Outcome(replicas={"l4": 1, "h100": 1}, short_since={"l4": NOW.timestamp()})
+    pod = replace(failing(), name="chat-h100-1", accelerator="h100", is_ready=True)
+    made = planned(
+        pod,
+        service=service(L4 | {"minReplicas": 1}, H100, scaling={"mode": "Auto"}),
+        is_scaling=True,
+        scaled=scaled,
+    )
+
+    assert said(made, "Ready")[0] == "False"
+    assert said(made, "Progressing")[2] == "1 of 2 replicas are ready"
+
+
+def test_none_at_all_is_not_ready_where_there_have_to_be_some() -> None:
+    made = planned(
+        service=service(L4, scaling={"mode": "Auto", "minReplicas": 1}),
+        is_scaling=True,
+        scaled=Outcome(replicas={"l4": 0}, short_since={"l4": NOW.timestamp()}),
+    )
+
+    assert said(made, "Ready")[0] == "False"
+    assert said(made, "Progressing")[2] == "0 of 1 replica is ready"

@@ -1,0 +1,50 @@
+"""`quire up` where all GPUs are in use: rollouts end, and what is free again is used again."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.api.servers import wait_until
+from tests.api.ups import RunningUp, resource
+
+_GPUS = ("--simulate", "l4=2,h100=1")
+
+
+def full(least: int, length: int = 4096, **spec: Any) -> dict[str, Any]:
+    """As many replicas as there are GPUs, or more."""
+    return resource(
+        model={"source": "hf://qwen/Qwen3-0.6B", "maxModelLen": length},
+        accelerators=[
+            {"name": "l4", "products": ["NVIDIA-L4"], "minReplicas": least},
+            {"name": "h100", "products": ["NVIDIA-H100-80GB-HBM3"], "minReplicas": 1},
+        ],
+        **spec,
+    )
+
+
+def pids(up: RunningUp) -> set[int]:
+    """Of engines that are ready."""
+    engines = up.service().get("engines", [])
+    return {one["pid"] for one in engines if one["phase"] == "ready"}
+
+
+def test_rollout_then_suspend_then_resume_on_a_full_fleet(tmp_path: Path) -> None:
+    with RunningUp(tmp_path, full(2), flags=_GPUS) as up:
+        up.wait_until_ready()
+        wait_until(lambda: len(pids(up)) == 3, seconds=120)
+        before = pids(up)
+        up.write(full(2, 2048))
+        wait_until(lambda: len(pids(up) - before) == 3, seconds=120)
+        up.write(full(2, 2048, suspend=True))
+        wait_until(lambda: not up.engines(), seconds=120)
+        up.write(full(2, 2048))
+        wait_until(lambda: len(pids(up)) == 3, seconds=120)
+        wait_until(lambda: up.condition("Ready")[0] == "True", seconds=120)
+
+
+def test_a_rollout_ends_where_one_replica_never_finds_a_gpu(tmp_path: Path) -> None:
+    with RunningUp(tmp_path, full(3), flags=_GPUS) as up:
+        wait_until(lambda: len(pids(up)) == 3, seconds=120)
+        before = pids(up)
+        wait_until(lambda: up.condition("Ready")[0] == "False", seconds=120)
+        up.write(full(3, 2048))
+        wait_until(lambda: len(pids(up) - before) == 3, seconds=120)
