@@ -30,8 +30,9 @@ def engine() -> Iterator[RunningServer]:
 
 def _top(*flags: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "quire_local.cli", "top", *flags]
+    inherited = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=_SECONDS, env=os.environ | (env or {})
+        command, capture_output=True, text=True, timeout=_SECONDS, env=inherited | (env or {})
     )
 
 
@@ -53,12 +54,24 @@ def test_once_prints_a_table_without_colours_and_json_has_the_same(
         wait_until(lambda: gateway.num_eligible() == 1)
         url = _management(gateway)
         gateway.post("/v1/completions", {"model": MODEL, "prompt": "Once", "max_tokens": 8})
-        table = _top(url, "--once", env={"COLUMNS": "130"})
+        table = _top(url, "--once")
         document = _top(url, "--once", "--json", "--interval=0.1")
+        other = _top(url, "--once", "--interval=0.1", "--service=nope")
 
+    assert other.returncode == 1
+    assert "no service nope: there are default/chat" in other.stderr
     assert table.returncode == 0, table.stderr
     assert "\x1b" not in table.stdout
-    for word in ("default/chat", "REPLICA", "PRESSURE", "TOKENS/S", "ready", "requests/s"):
+    for word in (
+        "default/chat",
+        "REPLICA",
+        "PRESSURE",
+        "TOKENS/S",
+        "ready",
+        "STATE",
+        "AGE",
+        "requests/s",
+    ):
         assert word in table.stdout
     [shown] = json.loads(document.stdout)["services"]
     [replica] = shown["replicas"]

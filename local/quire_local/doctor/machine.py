@@ -1,5 +1,6 @@
 """What `quire serve` and `quire up` need of this machine."""
 
+import errno
 import os
 import platform
 import shutil
@@ -73,11 +74,12 @@ def check_processor(flags: set[str]) -> Finding:
     if is_x86 and missing:
         words = f"{count} processors without {', '.join(missing)}: models on the CPU use PyTorch"
         return warn("processor", f"{words}, several times slower", "use a CPU with AVX2, or a GPU")
-    if shutil.which("g++") is None and shutil.which("c++") is None:
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
         words = f"{count} processors, and no C++ compiler: models on the CPU use PyTorch, slower"
         return warn("processor", words, "apt-get install g++")
     kind = "AVX-512" if "avx512f" in flags else "AVX2" if is_x86 else platform.machine()
-    return ok("processor", f"{count} processors, {kind}")
+    return ok("processor", f"{count} processors, {kind}; C++ compiler {compiler}")
 
 
 def _gpu() -> Finding:
@@ -107,7 +109,10 @@ def check_port(port: int, purpose: str) -> Finding:
             return ok(check, f"free for {purpose}")
     except OSError as error:
         flag = "--port" if port == min(_PORTS) else "--page-port"
-        words = f"not for {purpose}: {os.strerror(error.errno or 0)}"
+        why = os.strerror(error.errno or 0)
+        if error.errno == errno.EADDRINUSE:
+            why = "a program listens there already, perhaps a quire up of yours"
+        words = f"cannot be had for {purpose}: {why}"
         return warn(check, words, f"quire up -f FILE {flag} 0   # a free one; ss -ltnp says whose")
 
 

@@ -1,5 +1,6 @@
 """Looks again and again: on a screen that is redrawn, as one table after another, or as JSON."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from quire_local.top.rates import Rates
 from quire_local.top.source import AwayError, Source
 from quire_local.top.view import View, make_view
 
+_PIPE_COLUMNS = 200
 _NOTHING = Look(at=0.0, gateways=())
 
 
@@ -55,6 +57,14 @@ class Watcher:
             chosen=self._chosen,
         )
 
+    def why_none(self) -> str:
+        """Why the chosen service is not shown, and which there are; empty while it is."""
+        told = {one.key for each in self._look.gateways for one in each.fleet.services}
+        names = sorted("/".join(key) for key in told)
+        if self._chosen is None or any(self._chosen in (n, n.partition("/")[2]) for n in names):
+            return ""
+        return f"no service {self._chosen}: there are {', '.join(names) or 'none yet'}"
+
 
 def show_once(watcher: Watcher, interval_seconds: float, *, as_json: bool) -> None:
     """Look twice, so that there are rates, and print once.
@@ -62,13 +72,15 @@ def show_once(watcher: Watcher, interval_seconds: float, *, as_json: bool) -> No
     Raises
     ------
     AwayError
-        Nobody answers.
+        Nobody answers, or there is no such service.
     """
     for pause in (interval_seconds, 0.0):
         view = watcher.view()
         if view.problem and not view.gateways:
             raise AwayError(view.problem)
         time.sleep(pause)
+    if why := watcher.why_none():
+        raise AwayError(why)
     _print(view, as_json=as_json)
 
 
@@ -94,6 +106,8 @@ def _print(view: View, *, as_json: bool) -> None:
         print(msgspec.json.encode(view).decode(), flush=True)
         return
     console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=_PIPE_COLUMNS)  # whoever reads a pipe wants every column
     console.print(draw(view, console))
     print(flush=True)
     sys.stdout.flush()

@@ -28,7 +28,8 @@ def test_a_port_that_is_taken_says_how_to_take_another() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         found = check_port(port, "the API")
-        assert (found.level, found.says) == ("warn", "not for the API: Address already in use")
+        assert found.level == "warn"
+        assert "a program listens there already" in found.says
         assert "--page-port 0" in found.fix
     assert check_port(port, "the API").level == "ok"
 
