@@ -135,7 +135,9 @@ def no_engine(retry_after_seconds: float) -> ApiError:
 
 _NO_ROOM = {
     "queue_full": "The gateway's queue for this model is full. Send the request again later.",
-    "deadline": "There was no room for this request in time. Send the request again later.",
+    "deadline": "There was no room for this request within its deadline: that of the header"
+    " x-quire-deadline-ms, of spec.scaling.slo.timeToFirstToken, or"
+    " spec.admission.maxQueueSeconds, whichever ends first. Send the request again later.",
 }
 
 

@@ -36,6 +36,10 @@ _MIN_SAMPLES = 2
 _HICCUP_FACTOR = 2.0
 """A step that differs by more from the median of its kind counts for nothing."""
 _MAX_SECONDS = 86_400.0
+_LONGER = (
+    "raise --calibration-seconds (of an InferenceService: spec.engine.extraArgs:"
+    " [--calibration-seconds=20])"
+)
 
 
 @dataclass(slots=True)
@@ -85,10 +89,10 @@ def measure_steps(
     if len(steps) < MIN_STEPS:
         raise CalibrationError(
             f"only {len(steps)} kinds of steps could be measured in {clock() - begin:.1f} s, and "
-            f"{MIN_STEPS} are needed: the machine is slow or busy; raise calibration_seconds"
+            f"{MIN_STEPS} are needed: the machine is slow or busy; {_LONGER}"
         )
     if not any(step.prefill_tokens for step in steps):
-        raise CalibrationError("there was no time to measure prompts: raise calibration_seconds")
+        raise CalibrationError(f"there was no time to measure prompts: {_LONGER}")
     return steps
 
 
