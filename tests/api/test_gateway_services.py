@@ -200,6 +200,11 @@ def test_keys_that_change_are_in_force_without_a_restart(
             return gateway.post(COMPLETIONS, completion(), headers=headers).status_code
 
         assert [ask("old"), ask("new")] == [200, 401]
+        wrong = gateway.get("/v1/models", headers={"authorization": "Bearer new"})
+        assert (wrong.status_code, wrong.json()["error"]["message"]) == (
+            401,
+            "The key is not known.",
+        )
         gateway.write(documents("new"))
         wait_until(lambda: ask("new") == 200)
         wait_until(lambda: ask("old") == 401)  # another worker may have seen it a moment later

@@ -110,9 +110,12 @@ class Access:
         wanted = [(limit, amount) for limit, amount in zip(limits, (1.0, num_tokens), strict=True)]
         wait = max((one.seconds_until(n, now) for one, n in wanted if one is not None), default=0.0)
         if wait > 0.0:
+            requests = limits[0]
+            is_of_requests = requests is not None and requests.seconds_until(1.0, now) >= wait
+            what = "requests" if is_of_requests else "tokens"
             raise ApiError(
                 429,
-                "The key's limit of requests or tokens a minute is used up.",
+                f"The key's limit of {what} a minute is used up.",
                 reason="rate_limit_exceeded",
                 retry_after_seconds=self._tell(wait),
             )

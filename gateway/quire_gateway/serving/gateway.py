@@ -160,6 +160,20 @@ class Gateway(Generic[ServedT]):
             names |= dict.fromkeys(n for n in service.document.model_names if may_use(key, n))
         return list(names)
 
+    def _is_unknown(self, request: Request) -> bool:
+        """Whether there are services where the client asks, and all say that its key is wrong."""
+        presented, host = bearer_of(request), host_of(request)
+        statuses = set()
+        for service in self._directory.services.values():
+            if self._directory.is_at(service, host):
+                try:
+                    service.access.identify(presented, host)
+                except ApiError as error:
+                    statuses.add(error.status)
+                else:
+                    return False
+        return statuses == {401}
+
     def _answer_models(
         self, client: ClientConnection, request: Request, name: str, record: Record
     ) -> None:
@@ -167,6 +181,8 @@ class Gateway(Generic[ServedT]):
         if not names and bearer_of(request) is None and self._directory.services:
             message = "There is no key in the request: send it as `Authorization: Bearer KEY`."
             raise ApiError(401, message, reason="missing_api_key")
+        if not names and self._is_unknown(request):
+            raise ApiError(401, "The key is not known.", reason="invalid_api_key")
         if name and name not in names:
             raise _unknown_model(name, names)
         cards = [self._describe_model(one, request) for one in names]

@@ -98,12 +98,19 @@ def _read_documents(documents: Sequence[object], name: str, old: Resources | Non
     return Resources(services=services, secrets=secrets, bodies=bodies)
 
 
+def _instead_of(said: list[str]) -> str:
+    """What stands in for an object of a cluster, if anything does."""
+    if said[-1:] != ["PersistentVolumeClaim"]:
+        return ""
+    return "; take it out of the file, and say --claim CLAIM=FOLDER for what it holds"
+
+
 def _read_service(body: Body, where: str, old: Resources | None) -> InferenceService:
     if (body.get("apiVersion"), body.get("kind")) != (API_VERSION, KIND):
         said = [str(body[name]) for name in ("apiVersion", "kind") if body.get(name) is not None]
         raise FileError(
             f"{where} is {' '.join(said)[:200] or 'of no apiVersion and kind'}: only {API_VERSION}"
-            f" {KIND} and v1 Secret can be used without a cluster"
+            f" {KIND} and v1 Secret can be used without a cluster{_instead_of(said)}"
         )
     key = _key_of(body, where)
     where = f"{where} ({KIND} {key[1]})"

@@ -162,12 +162,14 @@ def test_limits_hold_through_new_documents_and_say_when_to_come_again() -> None:
     with pytest.raises(ApiError) as caught:
         made.spend(key, 100.0, 0.0)
     assert caught.value.status == 429
+    assert "limit of requests a minute" in str(caught.value)
     assert caught.value.retry_after_seconds == pytest.approx(30.0)
 
     made.spend(key, 900.0, 30.0)
     made.spend(key, 600.0, 90.0)  # all had come back; 400 are left
     with pytest.raises(ApiError) as caught:
         made.spend(key, 600.0, 90.0)
+    assert "limit of tokens a minute" in str(caught.value)
     assert caught.value.retry_after_seconds == pytest.approx(12.0)
 
 

@@ -66,6 +66,7 @@ def test_a_misspelt_field_is_named_with_the_one_that_is_meant() -> None:
         (b"\xff\xfe\xff", "is no YAML"),
         (b"- 1", "document 1 is no object"),
         (b"apiVersion: v1\nkind: Pod", "document 1 is v1 Pod: only serving.quire.dev/v1alpha1"),
+        (b"apiVersion: v1\nkind: PersistentVolumeClaim", "say --claim CLAIM=FOLDER"),
         (b"[" * 5000, "is no YAML"),
     ],
 )
