@@ -126,10 +126,10 @@ class GatewayProcess:
             how = self._child.ended_how if self._child is not None else f"ended with {status}"
             if not self.url:
                 self.failure = _in_our_flags(words.rpartition(_ERROR)[2]) or f"it {how}"
+                self._tools.on_change()
+                break
             self._tools.on_news(NAME, f"{how}, and is started again")
             self._tools.on_change()
-            if self.failure:
-                break
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._asked_to_end.wait()
