@@ -46,7 +46,7 @@ def cli_page() -> str:
 
 
 def _section(title: str, summary: str, module: str) -> str:
-    parser = _parser(module)
+    parser = parser_of(module)
     lines = [f"## {title}", "", f"{summary[0].upper()}{summary[1:]}.", ""]
     if parser is None:
         return "\n".join(lines)
@@ -85,7 +85,7 @@ def _row(action: argparse.Action) -> str:
     return f"| `{names}{takes}` | {shown} | {meaning[:1].upper()}{meaning[1:]} |"
 
 
-def _parser(module: str) -> argparse.ArgumentParser | None:
+def parser_of(module: str) -> argparse.ArgumentParser | None:
     """The parser that a command's `--help` comes from; None where there is none."""
     main = importlib.import_module(module).main
     with _found_by_help():

@@ -1,6 +1,6 @@
 """Tiers of tests: which run on this machine, said at the top of every run with the reasons.
 
-    everywhere   unit, engine, api, control_plane: Python alone
+    everywhere   unit, engine, api, control_plane, docs: Python alone
     browser      Chromium, or apt-get with root to install Debian's
     cluster      Linux: an API server and controllers, and nodes of which there are only objects
     nodes        Linux with root, and Debian's packages or apt-get: real nodes in namespaces;
@@ -63,7 +63,7 @@ if _no_cuda() is not None:
     os.environ["TRITON_INTERPRET"] = "1"
 
 TIERS = (
-    Tier("everywhere", ("unit", "engine", "api", "control_plane"), _nothing),
+    Tier("everywhere", ("unit", "engine", "api", "control_plane", "docs"), _nothing),
     Tier("browser", ("browser",), why_no_chromium),
     Tier("cluster", ("cluster",), lambda: why_no_cluster(Size.KWOK)),
     Tier("nodes", ("nodes",), lambda: why_no_cluster(Size.NODES), "its images take minutes"),

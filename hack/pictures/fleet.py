@@ -14,7 +14,7 @@ def overview(language: int) -> str:
     )
     sheet.box(215, 110, 130, 60, Words("gateway\nadmits, routes", "网关\n准入与路由"), edge=TEAL)
     sheet.box(
-        215, 210, 130, 50, Words("operator\nsizes the fleet", "operator\n决定规模"), edge=AMBER
+        215, 210, 130, 50, Words("operator\nsizes the fleet", "Operator\n决定规模"), edge=AMBER
     )
     for number, (name, words) in enumerate(
         (

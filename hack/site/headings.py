@@ -1,4 +1,4 @@
-"""Anchors of translations: headings have the English ones, so that links hold in any language."""
+"""Translations as the builder gets them: with the anchors of the original, and lines joined."""
 
 import re
 from collections.abc import Iterator
@@ -9,6 +9,10 @@ from pymdownx.slugs import slugify
 _HEADING = re.compile(r"(#{1,6}) +(.*?) *$")
 _FENCE = re.compile(r"(`{3,}|~{3,})")
 _MARKUP = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|[`*]")
+_NO_BLANK = "\u3000-\u303f\u4e00-\u9fff\uff00-\uffef"
+_BREAK = re.compile(rf"(?<=[{_NO_BLANK}])\n *(?=[{_NO_BLANK}])")
+_PUNCTUATION = "\u3001\u3002\uff0c\uff1a\uff1b\uff01\uff1f\uff08\uff09"
+_BREAK_AFTER = re.compile(rf"(?<=[{_PUNCTUATION}])\n *(?!\d+\. )(?=[\w`\[*(])")
 _slug = slugify(case="lower")
 
 
@@ -27,6 +31,14 @@ def slugs(text: str) -> list[str]:
     """The anchors that the headings get."""
     used: set[str] = set()
     return [unique(_slug(_MARKUP.sub(r"\1", words), "-"), used) for _, _, words in headings(text)]
+
+
+def joined(text: str) -> str:
+    """A Chinese text without line breaks inside of sentences, which browsers show as blanks."""
+    parts = re.split(r"(^`{3,}.*?^`{3,}$)", text, flags=re.DOTALL | re.MULTILINE)
+    for place in range(0, len(parts), 2):
+        parts[place] = _BREAK_AFTER.sub("", _BREAK.sub("", parts[place]))
+    return "".join(parts)
 
 
 def with_anchors_of(translation: str, original: str) -> str:

@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from hack.site import outside
-from hack.site.headings import with_anchors_of
+from hack.site.headings import joined, with_anchors_of
 
 _LANGUAGE = ".zh"
 _LOG = logging.getLogger("mkdocs.hooks.quire")
@@ -53,7 +53,7 @@ def on_page_markdown(
     if path.stem.endswith(_LANGUAGE):
         original = path.with_name(path.stem.removesuffix(_LANGUAGE) + path.suffix)
         try:
-            return with_anchors_of(markdown, original.read_text("utf-8"))
+            return joined(with_anchors_of(markdown, original.read_text("utf-8")))
         except (OSError, ValueError) as error:
             _LOG.warning("%s: %s", source, error)
     return markdown
