@@ -111,8 +111,10 @@ def test_what_is_looked_for_is_found(
     browser: Browser, site: str, path: str, words: str, title: str
 ) -> None:
     with opened(browser, site + path) as (page, problems):
-        page.locator("input.md-search__input").click()
-        page.keyboard.type(words)
+        field = page.locator("input.md-search__input")
+        field.click()
+        field.fill(words)
+        field.press("End")  # the theme looks for what is there when a key goes up
         page.locator(".md-search-result__item").first.wait_for(timeout=60_000)
         found = page.locator(".md-search-result__article h1").all_inner_texts()
         assert title in found
