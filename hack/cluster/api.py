@@ -4,6 +4,7 @@ import http.client
 import json
 import ssl
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,29 @@ class ApiClient:
         if ran.returncode != 0:
             raise ClusterError(f"kubectl {' '.join(arguments)} failed: {ran.stderr.strip()}")
         return ran.stdout
+
+    def wait_established(self, *kinds: str, seconds: float = 60) -> None:
+        """Wait until the API server serves kinds, named as crd/NAME or --filename=PATH.
+
+        A kind that has just been made has no conditions at all for a moment, of which `kubectl
+        wait` makes an error: it is asked again.
+
+        Raises
+        ------
+        ClusterError
+            They are not served in time.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(deadline - time.monotonic(), 1)
+            try:
+                self.call("wait", "--for=condition=Established", *kinds, f"--timeout={left:.0f}s")
+            except ClusterError as error:
+                if "accessor error" not in str(error) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
 
     def apply(self, *objects: dict[str, Any]) -> None:
         """Create objects, or make them what they are to be."""

@@ -56,7 +56,7 @@ class Ingress:
         files = [f"--filename={path}" for path in kinds]
         api.call("apply", "--server-side", "--force-conflicts", *files)
         # Contour ends if it starts before the API server knows them
-        api.call("wait", "--for=condition=Established", *files, "--timeout=60s")
+        api.wait_established(*files)
         api.apply(*_gateway())
 
     def wait_until_ready(self) -> None:

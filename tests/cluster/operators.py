@@ -27,7 +27,7 @@ def install(cluster: Cluster, *, watched: list[str] | None = None) -> Path:
     api = cluster.api
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
     api.apply(crd())
-    api.call("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=60s")
+    api.wait_established(f"crd/{NAME}")
     objects = (
         rbac.cluster_wide(SYSTEM, LEASE, ROOT)
         if watched is None

@@ -31,7 +31,7 @@ def cluster(api_cluster: Cluster) -> Iterator[Cluster]:
     kinds = [str(path) for path in provide_tool(MONITORING_CRDS).iterdir()]
     files = [f"--filename={path}" for path in kinds]
     api.call("apply", "--server-side", *files)
-    api.call("wait", "--for=condition=Established", *files, "--timeout=60s")
+    api.wait_established(*files)
     yield api_cluster
     api.call("delete", *files, "--timeout=60s")
     api.call("delete", "namespace", *PLACES, "--timeout=110s")

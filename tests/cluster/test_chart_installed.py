@@ -147,7 +147,7 @@ def test_roles_of_the_cluster_let_people_see_and_change_services(
 
 
 def _establish(cluster: Cluster) -> None:
-    cluster.api.call("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=60s")
+    cluster.api.wait_established(f"crd/{NAME}")
 
 
 def _pods(cluster: Cluster, role: str) -> list[Body]:

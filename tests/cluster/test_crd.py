@@ -177,7 +177,7 @@ REFUSED: list[tuple[str, Body, str]] = [
 def inference_services(api_cluster: Cluster) -> Iterator[None]:
     """The CRD is there; afterwards it is not."""
     api_cluster.api.apply(crd())
-    api_cluster.api.call("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=60s")
+    api_cluster.api.wait_established(f"crd/{NAME}")
     yield
     api_cluster.api.call("delete", f"crd/{NAME}", "--timeout=60s")
 

@@ -16,7 +16,7 @@ FILES = sorted((ROOT / "manifests/samples").glob("*.yaml"))
 def cluster(api_cluster: Cluster) -> Iterator[Cluster]:
     """With the CRD; afterwards without."""
     api_cluster.api.apply(crd())
-    api_cluster.api.call("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=60s")
+    api_cluster.api.wait_established(f"crd/{NAME}")
     yield api_cluster
     api_cluster.api.call("delete", f"crd/{NAME}", "--timeout=60s")
 

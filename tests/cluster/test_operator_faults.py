@@ -157,7 +157,7 @@ def test_a_crd_that_is_taken_away_and_put_back_begins_a_new_life(
     try:
         wait_until(lambda: "`kubectl apply -f manifests/crds`" in second.read_text(), seconds=120)
         api_cluster.api.apply(crd())
-        api_cluster.api.call("wait", "--for=condition=Established", f"crd/{NAME}")
+        api_cluster.api.wait_established(f"crd/{NAME}")
         make(api_cluster, namespace, replicas=3)
         wait_for_status(api_cluster, namespace)
         wait_for_replicas(api_cluster, namespace, "chat", 3)
