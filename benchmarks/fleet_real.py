@@ -35,9 +35,9 @@ from benchmarks.fleet_cases import CASES, FleetCase, traffic
 from benchmarks.fleet_prefixes import make_jobs
 from benchmarks.gateway_routers import document, free_port, program
 from quire_engine.execution.simulation_target import SimulationTarget, find_target
+from quire_engine.open_files import raise_open_files
 from quire_engine.profiles.engine_profile import EngineProfile
 from quire_engine.profiles.step_time import StepTimeModel
-from quire_engine.server.listener import raise_open_files
 
 _CASE: FleetCase = CASES[0]
 _MIXED, _EQUAL = ("l4", "a100-80", "h100"), ("h100",) * 3

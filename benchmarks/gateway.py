@@ -57,7 +57,7 @@ from benchmarks.gateway_routers import (
     vllm_router,
 )
 from hack.compile_gateway import compiled_once
-from quire_engine.server.listener import raise_open_files
+from quire_engine.open_files import raise_open_files
 from quire_engine.startup_heap import freeze_startup_heap
 
 _RESULT = Path(__file__).parent / "results" / "gateway.json"

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-from quire_engine.server.listener import raise_open_files
+from quire_engine.open_files import raise_open_files
 
 _END_OF_RESPONSE = b"0\r\n\r\n"
 

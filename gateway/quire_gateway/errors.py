@@ -123,6 +123,16 @@ def engines_failed() -> ApiError:
     return ApiError(502, "The engines failed on this request.", reason="failed")
 
 
+def no_files() -> ApiError:
+    """Return what a request is told while the gateway can open no connection to engines."""
+    return ApiError(
+        503,
+        "The gateway has as many connections open as it may. Send the request again later.",
+        reason="no_files",
+        retry_after_seconds=1.0,
+    )
+
+
 def no_engine(retry_after_seconds: float) -> ApiError:
     """Return what a request is told whose service has no engine in time."""
     return ApiError(

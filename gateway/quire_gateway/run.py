@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 
+from quire_engine.open_files import raise_open_files
 from quire_engine.startup_heap import freeze_startup_heap
 from quire_gateway.ending import Ending
 from quire_gateway.errors import shutting_down
@@ -31,6 +32,8 @@ async def run(settings: GatewaySettings) -> int:
     GatewayError
         It cannot start; the message is for the user.
     """
+    # each client's request has a connection to an engine
+    raise_open_files(settings.max_connections, files_each=2)
     if settings.workers > 1:  # its modules are of no use to others
         from quire_gateway.workers.supervisor import supervise
 

@@ -6,6 +6,7 @@ begun ends with an error event, and only with an engine that died or hung.
 
 import asyncio
 import contextlib
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -190,6 +191,13 @@ def told(**blocks: int) -> bytes:
     return HEAD + b"event: state\ndata: %b\n\n" % msgspec.json.encode(changed)
 
 
+def told_to_take(seconds: float) -> bytes:
+    """The state of an engine whose steps take so long for each sequence."""
+    plain = json.loads(told().partition(b"data: ")[2])
+    plain["step_time"]["seconds_per_sequence"] = seconds
+    return HEAD + b"event: state\ndata: %b\n\n" % json.dumps(plain).encode()
+
+
 @pytest.mark.parametrize(
     ("says", "is_read"),
     [
@@ -199,8 +207,12 @@ def told(**blocks: int) -> bytes:
         (told(total=-5, held=-10, free=5), True),
         (told(total=1 << 62, free=1 << 62), True),
         (told(free=1 << 20), True),
+        (told_to_take(-1.0), True),
     ],
-    ids=["garbage", "endless-head", "no-state", "below-0", "beyond-any-machine", "no-sum"],
+    ids=[
+        *("garbage", "endless-head", "no-state"),
+        *("below-0", "beyond-any-machine", "no-sum", "steps-below-0"),
+    ],
 )
 def test_an_engine_whose_state_is_none_gets_nothing(
     tmp_path: Path, says: bytes, *, is_read: bool

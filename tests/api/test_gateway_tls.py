@@ -81,6 +81,12 @@ def test_a_certificate_that_changes_is_used_and_connections_stay(
         wait_until(lambda: "the TLS certificate stays as it was" in log.read_text())
         assert subject(gateway, context) == "first"
 
+        chain = tmp_path / "tls.crt"
+        chain.unlink()
+        os.mkfifo(chain)  # to open it would wait for ever
+        wait_until(lambda: "tls.crt: it is not a regular file" in log.read_text())
+        assert subject(gateway, context) == "first"
+
         put(second, tmp_path)
         wait_until(lambda: subject(gateway, context) == "second")
         kept.request("GET", "/v1/models")

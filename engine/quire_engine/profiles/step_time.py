@@ -45,12 +45,16 @@ class ResidualQuantiles(msgspec.Struct, frozen=True, kw_only=True):
     p95: float
 
 
+class StepTimeError(ConfigError, ValueError):
+    """A model is impossible. Decoders take a `ValueError` for what is wrong with their input."""
+
+
 class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
     """Predicts the seconds of a step; immutable, checked when made, saved as JSON.
 
     Raises
     ------
-    ConfigError
+    StepTimeError
         A coefficient is NaN, infinite, negative, or the curve falls.
     """
 
@@ -109,11 +113,11 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
             _check_number(name, getattr(self, name))
         padded = (0, *self.padded_tokens)
         if any(after <= before for before, after in pairwise(padded)):
-            raise ConfigError("step-time model: padded_tokens must rise from at least 1")
+            raise StepTimeError("step-time model: padded_tokens must rise from at least 1")
         if self.residuals and not all(map(math.isfinite, msgspec.structs.astuple(self.residuals))):
-            raise ConfigError("step-time model: residuals must be finite")
+            raise StepTimeError("step-time model: residuals must be finite")
         if min(msgspec.structs.astuple(self.limits)) < 0:
-            raise ConfigError("step-time model: limits must not be negative")
+            raise StepTimeError("step-time model: limits must not be negative")
 
     def predict(
         self,
@@ -246,6 +250,8 @@ def load_step_time(data: bytes | str) -> StepTimeModel:
             )
         return msgspec.json.decode(data, type=StepTimeModel)
     except msgspec.DecodeError as error:
+        if isinstance(error.__cause__, StepTimeError):
+            raise error.__cause__ from error
         raise ConfigError(f"step-time model: {error}") from error
 
 
@@ -257,20 +263,22 @@ class _Versioned(msgspec.Struct):
 
 def _check_number(name: str, value: float) -> None:
     if not math.isfinite(value) or value < 0:
-        raise ConfigError(f"step-time model: {name} must be finite and not negative, not {value}")
+        raise StepTimeError(f"step-time model: {name} must be finite and not negative, not {value}")
 
 
 def _check_curve(
     name: str, tokens: tuple[int, ...], seconds: tuple[float, ...], *, fewest: int
 ) -> None:
     if len(tokens) != len(seconds) or len(tokens) < 2:
-        raise ConfigError(
+        raise StepTimeError(
             f"step-time model: {name}_tokens and {name}_seconds need the same number of knots, "
             f"at least 2, not {len(tokens)} and {len(seconds)}"
         )
     for value in seconds:
         _check_number(f"{name}_seconds", value)
     if tokens[0] < fewest or any(b <= a for a, b in pairwise(tokens)):
-        raise ConfigError(f"step-time model: {name}_tokens must rise from at least {fewest}")
+        raise StepTimeError(f"step-time model: {name}_tokens must rise from at least {fewest}")
     if any(b < a for a, b in pairwise(seconds)):
-        raise ConfigError(f"step-time model: {name}_seconds must not fall: more work takes longer")
+        raise StepTimeError(
+            f"step-time model: {name}_seconds must not fall: more work takes longer"
+        )

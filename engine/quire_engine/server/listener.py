@@ -1,17 +1,12 @@
 """The listening socket, taken before anything slow happens."""
 
 import errno
-import logging
-import resource
 import socket
 
 from quire_engine.errors import ConfigError
 
-_log = logging.getLogger(__name__)
 _MAX_UNSENT_BYTES = 128 << 10
 """Of an answer, the system keeps no more than this beyond what is under way to the client."""
-_OTHER_FILES = 128
-"""Files that a server has open beside its connections."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -44,22 +39,6 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(_explain(error, host, port)) from error
     listener.setblocking(False)
     return listener
-
-
-def raise_open_files(num_connections: int) -> None:
-    """Let this process have so many connections open, as far as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = num_connections + _OTHER_FILES
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wanted:
-        _log.warning(
-            "this process may open %d files, which is too few for %d connections; raise the limit"
-            " (ulimit -n) or lower max_connections",
-            allowed,
-            num_connections,
-        )
 
 
 def url_of(listener: socket.socket) -> str:

@@ -13,12 +13,13 @@ import uvloop
 from quire_engine import logs
 from quire_engine.config import EngineConfig
 from quire_engine.errors import QuireError, exit_status
+from quire_engine.open_files import raise_open_files
 from quire_engine.server.acceptor import Acceptor
 from quire_engine.server.access import Access
 from quire_engine.server.app import create_app
 from quire_engine.server.edge import Edge
 from quire_engine.server.http_server import HttpServer
-from quire_engine.server.listener import listen, raise_open_files, url_of
+from quire_engine.server.listener import listen, url_of
 from quire_engine.server.loading import choose_progress, load_unless_stopped, without_secrets
 from quire_engine.server.request_log import RequestLog
 from quire_engine.server.request_record import current_request_id

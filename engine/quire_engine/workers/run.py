@@ -4,8 +4,9 @@ import logging
 
 from quire_engine import logs
 from quire_engine.config import EngineConfig
+from quire_engine.open_files import raise_open_files
 from quire_engine.server.access import Access
-from quire_engine.server.listener import listen, raise_open_files, url_of
+from quire_engine.server.listener import listen, url_of
 from quire_engine.server.loading import choose_progress, load_unless_stopped
 from quire_engine.server.service import choose_model_name
 from quire_engine.server.shutdown import StopSignals, drain

@@ -1,7 +1,10 @@
 """Connections to one engine, kept for the next request."""
 
 import asyncio
+import errno
+import logging
 from collections.abc import Callable
+from math import inf
 
 from quire_gateway.http.engine_connection import EngineConnection
 
@@ -10,6 +13,11 @@ IDLE_SECONDS = 60.0
 """Shorter than engines keep them (75 s): who closes first must not be the one that is about to be
 sent a request."""
 MAX_IDLE = 256
+NO_FILES = "no_files"
+"""The gateway itself may open no more connections."""
+_TELL_SECONDS = 60.0
+
+_log = logging.getLogger(__name__)
 
 
 class ConnectionPool:
@@ -20,6 +28,7 @@ class ConnectionPool:
         self._port = port
         self._idle: list[EngineConnection] = []
         self._is_closed = False
+        self._told_at = -inf
         self._loop = asyncio.get_running_loop()
 
     def take_idle(self) -> EngineConnection | None:
@@ -46,14 +55,31 @@ class ConnectionPool:
             )
         return made
 
-    async def open(self, tell: Callable[[EngineConnection | None], None]) -> None:
-        """Make a new connection; None is told if the engine cannot be reached."""
+    async def open(self, tell: Callable[[EngineConnection | str], None]) -> None:
+        """Make a new connection; if that fails, why is told: `connect` or `NO_FILES`."""
         try:
             made = await self.connect()
-        except (OSError, TimeoutError):
-            tell(None)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                tell("connect")
+                return
+            self._tell_no_files(error)
+            tell(NO_FILES)
         else:
             tell(made)
+
+    def _tell_no_files(self, error: OSError) -> None:
+        """Say it, now and then."""
+        now = self._loop.time()
+        if now - self._told_at >= _TELL_SECONDS:
+            self._told_at = now
+            _log.error(
+                "no connection to engine %s:%d can be opened, by no fault of its own: %s; raise the"
+                " limit (ulimit -n), or lower --max-connections",
+                self._host,
+                self._port,
+                error.strerror,
+            )
 
     def on_free(self, connection: EngineConnection) -> None:
         """Keep it."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from quire_gateway.errors import SettingsError
+from quire_gateway.files import read_regular
 
 HANDSHAKE_SECONDS = 10.0
 CHECK_SECONDS = 1.0
@@ -80,7 +81,7 @@ def load_pair(chain: Path, key: Path) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     for path in (chain, key):
         try:
-            path.read_bytes()
+            read_regular(path)
         except OSError as error:
             raise SettingsError(f"cannot read {path}: {error.strerror}") from error
     try:

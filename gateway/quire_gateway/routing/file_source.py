@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quire_gateway.errors import RoutingError
+from quire_gateway.files import read_regular
 from quire_gateway.routing.document import RoutingDocument, read_documents
 
 CHECK_SECONDS = 1.0
@@ -90,8 +91,7 @@ class FileSource:
 
     def _read(self) -> tuple[tuple[RoutingDocument, ...], bytes]:
         try:
-            with self._path.open("rb") as file:
-                content = file.read(_MAX_BYTES + 1)
+            content = read_regular(self._path, _MAX_BYTES + 1)
         except OSError as error:
             raise RoutingError(f"cannot read {self._path}: {error.strerror}") from None
         if len(content) > _MAX_BYTES:

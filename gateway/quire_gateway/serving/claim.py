@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from quire_gateway.choosing.demand import Demand
 from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.queue import Waiting
-from quire_gateway.errors import ApiError, engines_failed
+from quire_gateway.errors import ApiError, engines_failed, no_files
+from quire_gateway.http.pool import NO_FILES
 from quire_gateway.routing.document import ApiKey
 from quire_gateway.serving.account import Account
 from quire_gateway.serving.fleet import Fleet
@@ -76,6 +77,8 @@ class Tries:
         ApiError
             It has.
         """
+        if outcome.reason == NO_FILES:
+            raise no_files()
         if outcome.kind == "refused":
             self._num_refusals += 1
         elif not outcome.is_nobodys_fault and outcome.reason != "connect":

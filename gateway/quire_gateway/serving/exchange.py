@@ -15,6 +15,7 @@ from quire_gateway.errors import ApiError
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.engine_connection import EngineConnection
 from quire_gateway.http.headers import to_engine, write_fields
+from quire_gateway.http.pool import NO_FILES
 from quire_gateway.http.request import Request
 from quire_gateway.routing.document import ApiKey, RoutingDocument
 from quire_gateway.serving.claim import Claim
@@ -181,10 +182,11 @@ class Exchange:
             return
         self._connecting = self._around.loop.create_task(way.link.pool.open(self._opened))
 
-    def _opened(self, connection: EngineConnection | None) -> None:
+    def _opened(self, connection: EngineConnection | str) -> None:
         self._connecting = None
-        if connection is None:
-            self._settle(Outcome("failed", reason="connect"))
+        if isinstance(connection, str):
+            is_own_fault = connection == NO_FILES
+            self._settle(Outcome("failed", reason=connection, is_nobodys_fault=is_own_fault))
             return
         try:
             if self._way is None:

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from quire_gateway.errors import SettingsError
+from quire_gateway.files import read_regular
 from quire_gateway.http.tls import CHECK_SECONDS, load_pair, stamp_of
 
 _log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class KeptCertificate:
 
     def _keep(self) -> int:
         try:
-            text = self._key.read_bytes() + b"\n" + self._chain.read_bytes()
+            text = read_regular(self._key) + b"\n" + read_regular(self._chain)
         except OSError as error:
             raise SettingsError(f"cannot read {error.filename}: {error.strerror}") from error
         descriptor = os.memfd_create("quire-certificate")
