@@ -1,5 +1,6 @@
 """Operators as processes, with the rights that they have in production and no others."""
 
+import base64
 import os
 import signal
 import socket
@@ -7,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import httpx
 
@@ -20,6 +21,16 @@ from tests.api.servers import wait_until
 
 SYSTEM = "quire-system"
 LEASE, ROOT = "quire-operator", "quire-root"
+
+
+def root_secret(root: bytes) -> dict[str, Any]:
+    """What all tokens are made of, before the operator makes one that nobody here knows."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"namespace": SYSTEM, "name": ROOT},
+        "data": {"root": base64.b64encode(root).decode()},
+    }
 
 
 def install(cluster: Cluster, *, watched: list[str] | None = None) -> Path:
@@ -57,7 +68,7 @@ class RunningOperator:
     """`python -m quire_operator`, ready when the block begins."""
 
     def __init__(self, kubeconfig: Path, log: Path, *flags: str) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.log = log
         arguments = ["-m", "quire_operator", "--http-host", "127.0.0.1", *flags]
         with log.open("ab") as file:
@@ -119,7 +130,8 @@ class RunningOperator:
         self.process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody has now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

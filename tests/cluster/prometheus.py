@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import httpx
 import yaml
 
 from tests.api.servers import wait_until
+from tests.cluster.operators import free_port
 
 Body = dict[str, Any]
 Labels = Mapping[str, str]
@@ -55,7 +55,7 @@ class Prometheus:
             "scrape_configs": list(jobs),
         }
         config.write_text(yaml.safe_dump(content))
-        port = _free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._log = folder / "prometheus.log"
         flags = (f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}")
@@ -120,10 +120,3 @@ def _as_written(relabelings: Sequence[Body]) -> list[Body]:
         }
         for one in relabelings
     ]
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

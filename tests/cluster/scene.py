@@ -9,7 +9,6 @@ import base64
 import hashlib
 import json
 import os
-import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +36,14 @@ from tests.api.gateways import FakeEngines, FakeRequest, RunningGateway
 from tests.api.promtool import find_promtool
 from tests.api.servers import MODEL, RunningServer, wait_until
 from tests.cluster.helm import Helm
-from tests.cluster.operators import ROOT, SYSTEM, RunningOperator, install, uninstall
+from tests.cluster.operators import (
+    SYSTEM,
+    RunningOperator,
+    free_port,
+    install,
+    root_secret,
+    uninstall,
+)
 from tests.cluster.prometheus import Prometheus, scrape_config
 from tests.cluster.services import apply
 from tests.cluster.services import service as inference_service
@@ -86,7 +92,7 @@ def scene(
     ]
     body = inference_service("chat", accelerators=accelerators, engine={"maxNumSeqs": 16})
     assert apply(cluster, body).returncode == 0
-    cluster.api.apply(_root_secret())
+    cluster.api.apply(root_secret(_ROOT))
     management = f"127.0.0.1:{free_port()}"
     with ExitStack() as stack:
         stack.callback(uninstall, cluster)
@@ -202,16 +208,6 @@ def _gateway(folder: Path, places: list[tuple[str, str]], management: str) -> Ru
     return RunningGateway(folder / "routing.json", [routed], *flags)
 
 
-def _root_secret() -> Body:
-    """What all tokens are made of, before the operator makes one that nobody here knows."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"namespace": SYSTEM, "name": ROOT},
-        "data": {"root": base64.b64encode(_ROOT).decode()},
-    }
-
-
 def _tokens(cluster: Cluster, folder: Path) -> Path:
     """What the operator lets a service's engines know it and the gateway by."""
     where = "/api/v1/namespaces/default/secrets/chat-internal"
@@ -262,14 +258,6 @@ def _write_status(cluster: Cluster, metadata: Body, address: str) -> None:
 
 async def _hang_up(request: FakeRequest) -> None:
     request.writer.close()
-
-
-def free_port() -> int:
-    """A port that nobody has now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from quire_gateway import rbac as gateway_rbac
 from quire_operator.planner.names import MANAGER
 from tests.api.servers import RunningServer, wait_until
 from tests.cluster.faulty_api import FaultyApi
-from tests.cluster.operators import ROOT, SYSTEM, RunningOperator, install, uninstall
+from tests.cluster.operators import SYSTEM, RunningOperator, install, root_secret, uninstall
 from tests.cluster.services import apply, service
 from tests.cluster.test_gateway_routing import Routed
 
@@ -241,15 +241,6 @@ def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def _root_secret() -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"namespace": SYSTEM, "name": ROOT},
-        "data": {"root": base64.b64encode(ROOT_SECRET).decode()},
-    }
-
-
 def _may_watch(cluster: Cluster, user: str) -> bool:
     """Whether the authorizer has learnt of a user's role."""
     may = ("auth", "can-i", "watch", "configmaps", "--all-namespaces", f"--as={user}")
@@ -260,7 +251,7 @@ def _may_watch(cluster: Cluster, user: str) -> bool:
 def ways(api_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
     """Kubeconfigs of operator and gateway."""
     install(api_cluster)
-    api_cluster.api.apply(*gateway_rbac.objects(SYSTEM), _root_secret())
+    api_cluster.api.apply(*gateway_rbac.objects(SYSTEM), root_secret(ROOT_SECRET))
     api_cluster.api.call("create", "namespace", PLACE)
     server = f"https://127.0.0.1:{api_cluster.config.ports.api}"
     with contextlib.ExitStack() as stack:

@@ -15,18 +15,15 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 
 from quire_local.up.resource_file import Key
-from quire_operator.planner.conditions import stamp
 from quire_operator.planner.observed import Observed
 from quire_operator.reconciling.scaling_inputs import service_inputs
+from quire_operator.reconciling.scaling_records import ScalingRecords
 from quire_operator.reconciling.scaling_reports import Report
-from quire_operator.resource.status import ReplicasOn, ScalingDecision
+from quire_operator.resource.status import ScalingDecision
 from quire_operator.scaling.decision import ScalingMemory, ServiceDecision
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
-from quire_operator.scaling.outcome import Outcome, outcome_of
 
 PERIOD_SECONDS = 5.0
-_MOST_INPUTS = 32
-_MOST_REASON = 2000
 _KEPT_DECISIONS = 20
 
 
@@ -35,21 +32,14 @@ class LocalScaling:
 
     def __init__(self) -> None:
         self._memory = ScalingMemory()
-        self._outcomes: dict[Key, Outcome] = {}
-        self._last: dict[Key, ScalingDecision] = {}
+        self._records = ScalingRecords()
         self._decisions: dict[Key, deque[ScalingDecision]] = {}
         self.victims: frozenset[str] = frozenset()
         """Engines that go when there are to be fewer."""
 
     def add_to(self, observed: Observed) -> Observed:
         """Let a plan know what was decided."""
-        key = observed.service.key
-        return replace(
-            observed,
-            is_scaling=True,
-            scaled=self._outcomes.get(key),
-            last_scaling=self._last.get(key),
-        )
+        return self._records.add_to(observed)
 
     def decisions(self, service: Key) -> tuple[ScalingDecision, ...]:
         """The last changes and advice, the newest first."""
@@ -57,8 +47,7 @@ class LocalScaling:
 
     def forget(self, service: Key) -> None:
         """It is gone, or its replicas are somebody else's to decide."""
-        self._outcomes.pop(service, None)
-        self._last.pop(service, None)
+        self._records.forget(service)
 
     async def decide(
         self,
@@ -99,36 +88,11 @@ class LocalScaling:
         if spec.suspend or spec.scaling.mode == "External":
             self.forget(key)
             return False
-        before = {name: one.replicas for name, one in observed.deployments.items()}
-        if decision.is_change:
-            self._record(key, before, decision.replicas, decision)
-        elif spec.scaling.mode == "Recommend" and self._is_new_advice(key, decision.wanted):
-            self._record(key, before, decision.wanted, decision)
-        outcome = outcome_of(decision)
-        is_news = decision.is_change or outcome != self._outcomes.get(key)
-        self._outcomes[key] = outcome
-        return is_news
-
-    def _is_new_advice(self, key: Key, wanted: Mapping[str, int]) -> bool:
-        last = self._last.get(key)
-        return last is None or {one.name: one.replicas for one in last.after} != dict(wanted)
-
-    def _record(
-        self, key: Key, before: Mapping[str, int], after: Mapping[str, int], one: ServiceDecision
-    ) -> None:
-        made = ScalingDecision(
-            time=stamp(datetime.now(UTC)),
-            before=_replicas(before),
-            after=_replicas(after),
-            reason=one.reason[:_MOST_REASON],
-            inputs=dict(list(one.inputs.items())[:_MOST_INPUTS]),
-        )
-        self._last[key] = made
-        self._decisions.setdefault(key, deque(maxlen=_KEPT_DECISIONS)).appendleft(made)
-
-
-def _replicas(counts: Mapping[str, int]) -> tuple[ReplicasOn, ...]:
-    return tuple(ReplicasOn(name=name, replicas=count) for name, count in counts.items())
+        taken = self._records.take(observed, decision, datetime.now(UTC))
+        if taken.record is not None:
+            kept = self._decisions.setdefault(key, deque(maxlen=_KEPT_DECISIONS))
+            kept.appendleft(taken.record)
+        return taken.is_news
 
 
 def _without_patience(service: ServiceInputs) -> ServiceInputs:

@@ -7,14 +7,13 @@ in the status. Until as much has been seen as it takes, replicas stay as they ar
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from quire_operator.cluster.kinds import NODES, PODS, SERVICES
 from quire_operator.cluster.store import Key, Store
 from quire_operator.logs import of
-from quire_operator.planner.conditions import stamp
 from quire_operator.planner.network_paths import GATEWAY_MANAGEMENT_PORT
 from quire_operator.planner.observed import NO_SECRETS, Observed, node_from
 from quire_operator.planner.settings import GatewayPlace
@@ -23,17 +22,15 @@ from quire_operator.reconciling.queue import WorkQueue
 from quire_operator.reconciling.scaling_fleet import Gateways
 from quire_operator.reconciling.scaling_inputs import gpu_stock, service_inputs
 from quire_operator.reconciling.scaling_metrics import ScalingMetrics
+from quire_operator.reconciling.scaling_records import ScalingRecords
 from quire_operator.reconciling.scaling_victims import Victims
 from quire_operator.resource.reading import InvalidResourceError, read
-from quire_operator.resource.status import ReplicasOn, ScalingDecision
 from quire_operator.scaling.decide import decide
 from quire_operator.scaling.decision import ScalingMemory, ServiceDecision
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
-from quire_operator.scaling.outcome import Outcome, outcome_of
 
 _log = logging.getLogger(__name__)
 
-_MOST_INPUTS = 32
 _APPLY_SECONDS = 15.0
 """So long an order may take until it is seen in Deployments."""
 
@@ -67,9 +64,8 @@ class Scaling:
         self._now = now
         self._gateways = Gateways(clock)
         self._memory = ScalingMemory()
-        self._outcomes: dict[Key, Outcome] = {}
+        self._records = ScalingRecords()
         self._changed_at: dict[Key, float] = {}
-        self._last: dict[Key, ScalingDecision] = {}
 
     async def close(self) -> None:
         """Close all connections."""
@@ -78,18 +74,12 @@ class Scaling:
 
     def add_to(self, observed: Observed) -> Observed:
         """Let a plan know what was decided."""
-        key = observed.service.key
-        return replace(
-            observed,
-            is_scaling=True,
-            scaled=self._outcomes.get(key),
-            last_scaling=self._last.get(key),
-        )
+        return self._records.add_to(observed)
 
     def forget(self, key: Key) -> None:
         """A service is gone."""
-        for known in (self._outcomes, self._last, self._changed_at):
-            known.pop(key, None)
+        self._records.forget(key)
+        self._changed_at.pop(key, None)
         self._metrics.forget(key)
 
     async def run(self) -> None:
@@ -132,9 +122,10 @@ class Scaling:
         """With what was ordered a moment ago: its Deployments may not show it yet."""
         key = observed.service.key
         since = clock - self._changed_at.get(key, -math.inf)
-        if since > _APPLY_SECONDS:
+        outcome = self._records.outcome(key)
+        if outcome is None or since > _APPLY_SECONDS:
             return inputs
-        return replace(inputs, ordered={**inputs.ordered, **self._outcomes[key].replicas})
+        return replace(inputs, ordered={**inputs.ordered, **outcome.replicas})
 
     def _observe(self) -> list[Observed]:
         """Services for which something was ordered; others are the planner's to begin."""
@@ -167,43 +158,17 @@ class Scaling:
             self.forget(key)
             return
         self._metrics.note(key, decision)
-        outcome = outcome_of(decision)
-        before = {name: one.replicas for name, one in observed.deployments.items()}
         pods = {pod.name: pod for pod in observed.pods}
         if decision.is_change:
             victims = [pods[name] for name in decision.victims if name in pods]
             await self._victims.drain(key, victims)
-            self._last[key] = self._record(before, decision.replicas, decision)
             _log.info("%s/%s: %s", *key, decision.reason, extra=of(key, inputs=decision.inputs))
-        elif spec.scaling.mode == "Recommend" and self._is_new_advice(key, decision.wanted):
-            self._last[key] = self._record(before, decision.wanted, decision)
         draining = [pod for pod in observed.pods if pod.name not in decision.victims]
         await self._victims.let_in(key, draining)
-        if outcome != self._outcomes.get(key) or decision.is_change:
-            self._outcomes[key] = outcome
-            if decision.is_change:
-                self._changed_at[key] = self._clock()
+        if decision.is_change:
+            self._changed_at[key] = self._clock()
+        if self._records.take(observed, decision, self._now()).is_news:
             self._queue.add(key)
-
-    def _is_new_advice(self, key: Key, wanted: Mapping[str, int]) -> bool:
-        last = self._last.get(key)
-        return last is None or {one.name: one.replicas for one in last.after} != dict(wanted)
-
-    def _record(
-        self, before: Mapping[str, int], after: Mapping[str, int], decision: ServiceDecision
-    ) -> ScalingDecision:
-        inputs = dict(list(decision.inputs.items())[:_MOST_INPUTS])
-        return ScalingDecision(
-            time=stamp(self._now().astimezone(UTC)),
-            before=_replicas(before),
-            after=_replicas(after),
-            reason=decision.reason[:2000],
-            inputs=inputs,
-        )
-
-
-def _replicas(counts: Mapping[str, int]) -> tuple[ReplicasOn, ...]:
-    return tuple(ReplicasOn(name=name, replicas=count) for name, count in counts.items())
 
 
 def _bracketed(host: str) -> str:

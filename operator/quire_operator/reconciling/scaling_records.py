@@ -1,0 +1,90 @@
+"""What was decided last of each service, as plans know it and statuses show it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from quire_operator.planner.conditions import stamp
+from quire_operator.planner.observed import Observed
+from quire_operator.resource.status import ReplicasOn, ScalingDecision
+from quire_operator.scaling.decision import ServiceDecision
+from quire_operator.scaling.outcome import Outcome, outcome_of
+
+_Key = tuple[str, str]
+
+_MOST_INPUTS = 32
+_MOST_REASON = 2000
+"""Letters."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What is new of a decision."""
+
+    is_news: bool
+    """Whether a plan would be another one than before."""
+    record: ScalingDecision | None
+    """For the status, if it changes replicas or advises another number than before."""
+
+
+class ScalingRecords:
+    """The newest of each service, by namespace and name."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[_Key, Outcome] = {}
+        self._last: dict[_Key, ScalingDecision] = {}
+
+    def add_to(self, observed: Observed) -> Observed:
+        """Let a plan know what was decided."""
+        key = observed.service.key
+        return replace(
+            observed,
+            is_scaling=True,
+            scaled=self._outcomes.get(key),
+            last_scaling=self._last.get(key),
+        )
+
+    def outcome(self, service: _Key) -> Outcome | None:
+        """What plans are made of; None: nothing was decided yet."""
+        return self._outcomes.get(service)
+
+    def forget(self, service: _Key) -> None:
+        """It is gone, or its replicas are somebody else's to decide."""
+        self._outcomes.pop(service, None)
+        self._last.pop(service, None)
+
+    def take(self, observed: Observed, decision: ServiceDecision, now: datetime) -> Taken:
+        """Keep what was decided now."""
+        key, mode = observed.service.key, observed.service.spec.scaling.mode
+        before = {name: one.replicas for name, one in observed.deployments.items()}
+        record = None
+        if decision.is_change:
+            record = _record(before, decision.replicas, decision, now)
+        elif mode == "Recommend" and self._is_new_advice(key, decision.wanted):
+            record = _record(before, decision.wanted, decision, now)
+        if record is not None:
+            self._last[key] = record
+        outcome = outcome_of(decision)
+        is_news = decision.is_change or outcome != self._outcomes.get(key)
+        self._outcomes[key] = outcome
+        return Taken(is_news, record)
+
+    def _is_new_advice(self, key: _Key, wanted: Mapping[str, int]) -> bool:
+        last = self._last.get(key)
+        return last is None or {one.name: one.replicas for one in last.after} != dict(wanted)
+
+
+def _record(
+    before: Mapping[str, int], after: Mapping[str, int], decision: ServiceDecision, now: datetime
+) -> ScalingDecision:
+    return ScalingDecision(
+        time=stamp(now.astimezone(UTC)),
+        before=_replicas(before),
+        after=_replicas(after),
+        reason=decision.reason[:_MOST_REASON],
+        inputs=dict(list(decision.inputs.items())[:_MOST_INPUTS]),
+    )
+
+
+def _replicas(counts: Mapping[str, int]) -> tuple[ReplicasOn, ...]:
+    return tuple(ReplicasOn(name=name, replicas=count) for name, count in counts.items())
