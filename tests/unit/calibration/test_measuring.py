@@ -117,7 +117,7 @@ def test_an_executor_that_cannot_even_end_rows_is_given_up() -> None:
 
 def test_what_takes_too_long_is_refused_and_says_what_to_do() -> None:
     engine = KnownEngine(truth(compute_seconds=(5.0, 50.0, 500.0)))
-    with pytest.raises(CalibrationError, match="raise calibration_seconds"):
+    with pytest.raises(CalibrationError, match="raise --calibration-seconds"):
         calibrate(engine, 3.0)
     assert engine.rows == {}
     assert engine.num_steps <= 3
