@@ -44,16 +44,23 @@ def fleet() -> Rows:
 
 
 def gateway() -> Rows:
-    """Every program that was between client and upstream."""
+    """Every program between client and upstream; "-": not measured (LiteLLM's streams)."""
     routers = _read("gateway")["routers"]
-    alone = routers["engine alone"]["p50_ms"]
-    keys = ("short_cpu_us", "chunk_cpu_us", "kb_per_stream")
+    alone = {"p50_ms": routers["engine alone"]["p50_ms"]}
+    columns = {
+        "short_cpu_us": 1,
+        "chunk_cpu_us": 1,
+        "kb_per_stream": 1,
+        "p50_ms": 2,
+        "lag_p99_ms": 1,
+    }
     return [
         (
             name,
-            *(f"{one[key]:.1f}" for key in keys),
-            f"{one['p50_ms'] - alone:.2f}",
-            f"{one['lag_p99_ms']:.1f}",
+            *(
+                f"{one[key] - alone.get(key, 0):,.{digits}f}" if key in one else "-"
+                for key, digits in columns.items()
+            ),
         )
         for name, one in routers.items()
         if "short_cpu_us" in one
