@@ -115,9 +115,9 @@ def _forget_shortages(
     services = {
         name: replace(
             one,
-            short_since={
-                accelerator: since
-                for accelerator, since in one.short_since.items()
+            short={
+                accelerator: shortage
+                for accelerator, shortage in one.short.items()
                 if accelerator not in has_room.get(_key_of(name), ())
             },
         )

@@ -14,13 +14,16 @@ costs all others. For a mix that is not this one, each bucket's part of what run
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import mul
+from functools import cached_property
+
+import numpy as np
 
 from quire_engine.profiles.step_time import StepLimits, StepTimeModel
 from quire_operator.scaling.demand import Bucket
 from quire_operator.scaling.inputs import Capability, ServiceLevel
+from quire_operator.scaling.lengths import Array, Lengths, lengths_of
 
 _GROWTH = 1.1
 """Blocks that admission reserves for what runs, of those it holds on average."""
@@ -102,16 +105,15 @@ def capacity(
             alone_seconds=alone,
         )
     engine = _Engine(capability, steps, slo, target)
-    most_prompt = engine.longest_prompt()
-    served = [engine.can_serve(one, most_prompt) for one in mix]
-    chosen = [one for one, can in zip(mix, served, strict=True) if can]
-    if not chosen:
+    lengths = lengths_of(tuple(mix), capability.block_size)
+    served = engine.serves(lengths)
+    if not served.any():
         return Incapable(
             reason="no prompt of this traffic is computed within"
             f" {slo.first_token_seconds or 0:g} s, or fits",
             alone_seconds=alone,
         )
-    return engine.work_on(_Mean.of(chosen, capability.block_size), mix, served)
+    return engine.work_on(_Mean.of(lengths, served), lengths, served)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,34 +172,33 @@ class _Mean:
     """Of prompt tokens."""
 
     @classmethod
-    def of(cls, mix: Sequence[Bucket], block_size: int) -> "_Mean":
-        rates = [one.rate for one in mix]
-        rate = sum(rates)
-        weights = [one / rate for one in rates] if rate > 0 else [1.0 / len(mix)] * len(mix)
+    def of(cls, lengths: Lengths, served: Array) -> "_Mean":
+        """Over those that are served; there are some."""
+        rates = np.where(served, lengths.rates, 0.0)
+        weights = np.where(served, 1.0, 0.0) if rates.sum() <= 0 else rates
+        weights = weights / weights.sum()
 
-        def mean(values: list[float]) -> float:
-            return float(sum(map(mul, weights, values)))
+        def mean(values: Array) -> float:
+            return float((weights * values).sum())
 
-        outputs = [one.output_tokens for one in mix]
-        prefills = [one.prefill_tokens for one in mix]
         return cls(
-            output=mean(outputs),
-            prefill=mean(prefills),
-            pairs=mean([_pairs(one) for one in mix]),
-            block_steps=mean([_block_steps(one, block_size) for one in mix]),
-            context_steps=mean([_context_steps(one) for one in mix]),
-            square=mean([one * one for one in prefills]),
+            output=mean(lengths.outputs),
+            prefill=mean(lengths.prefills),
+            pairs=mean(lengths.pairs),
+            block_steps=mean(lengths.block_steps),
+            context_steps=mean(lengths.context_steps),
+            square=mean(lengths.prefills * lengths.prefills),
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Engine:
     capability: Capability
     steps: StepTimes
     slo: ServiceLevel
     target: float
 
-    @property
+    @cached_property
     def step_budget(self) -> float:
         """Seconds that a step may take, so that as many are as short as promised as measured."""
         residuals = self.steps.measured.residuals
@@ -211,11 +212,11 @@ class _Engine:
             return math.inf
         return _FIRST_TOKEN_SHARE * promised * self.prompt_rate(1, 1)
 
-    def can_serve(self, bucket: Bucket, longest_prompt: float) -> bool:
-        """Whether an idle replica keeps the promises of such a request."""
-        tokens = bucket.prompt_tokens + bucket.output_tokens
-        fits = tokens <= self.capability.num_blocks * self.capability.block_size
-        return fits and bucket.prefill_tokens <= longest_prompt
+    def serves(self, lengths: Lengths) -> Array:
+        """Of which buckets an idle replica keeps the promises."""
+        most = self.capability.num_blocks * self.capability.block_size
+        fits: Array = lengths.tokens <= most
+        return fits & (lengths.prefills <= self.longest_prompt())
 
     def prompt_rate(self, num_decodes: int, context_tokens: int) -> float:
         """Prompt tokens per second beside so many decodes."""
@@ -229,9 +230,7 @@ class _Engine:
         with_chunk = self.steps.seconds(num_decodes, context_tokens, chunk, chunk * chunk // 2)
         return chunk / max(with_chunk, 1e-9)
 
-    def work_on(
-        self, mean: _Mean, mix: Sequence[Bucket], served: Sequence[bool]
-    ) -> Capacity | Incapable:
+    def work_on(self, mean: _Mean, lengths: Lengths, served: Array) -> Capacity:
         """Find how many requests may run at a time, and what that does."""
         edge, why = self._edge(mean)
         edge_rate = edge / (mean.output * self._step(mean, edge))
@@ -251,7 +250,7 @@ class _Engine:
             concurrency=running,
             loads=self._loads(
                 mean,
-                mix,
+                lengths,
                 served,
                 memory_rate=memory / (mean.output * seconds),
                 time_rate=self.target * edge_rate if why else math.inf,
@@ -326,33 +325,39 @@ class _Engine:
     def _loads(
         self,
         mean: _Mean,
-        mix: Sequence[Bucket],
-        served: Sequence[bool],
+        lengths: Lengths,
+        served: Array,
         *,
         memory_rate: float,
         time_rate: float,
         is_by_blocks: bool,
     ) -> tuple[Load | None, ...]:
         """Each bucket's part of memory and of time, by what it takes beside the mean request."""
-        cost = self._marginal_costs()
-        mean_time = cost(mean.output, mean.context_steps, mean.prefill, mean.pairs)
+        output, context, prefill, pair = self._marginal_costs()
+        mean_time = (
+            mean.output * output
+            + mean.context_steps * context
+            + mean.prefill * prefill
+            + mean.pairs * pair
+        )
         mean_memory = mean.block_steps if is_by_blocks else mean.output
-        size = self.capability.block_size
-        memory_unit, time_unit = mean_memory * memory_rate, mean_time * time_rate
+        times = (
+            lengths.outputs * output
+            + lengths.context_steps * context
+            + lengths.prefills * prefill
+            + lengths.pairs * pair
+        ) / (mean_time * time_rate)
+        held = lengths.block_steps if is_by_blocks else lengths.outputs
+        memories = held / (mean_memory * memory_rate)
         return tuple(
-            Load(
-                memory=(_block_steps(one, size) if is_by_blocks else one.output_tokens)
-                / memory_unit,
-                time=cost(one.output_tokens, _context_steps(one), one.prefill_tokens, _pairs(one))
-                / time_unit,
+            Load(memory=memory, time=time) if can else None
+            for memory, time, can in zip(
+                memories.tolist(), times.tolist(), served.tolist(), strict=True
             )
-            if can
-            else None
-            for one, can in zip(mix, served, strict=True)
         )
 
-    def _marginal_costs(self) -> Callable[[float, float, float, float], float]:
-        """Seconds of steps that (output, context steps, prompt tokens, pairs) add."""
+    def _marginal_costs(self) -> tuple[float, float, float, float]:
+        """Seconds of steps that an output token, a context step, a prompt token and a pair add."""
         seconds = self.steps.seconds
         many, most = 64, self.capability.max_step_tokens
         chunk = min(2048, most)
@@ -361,27 +366,4 @@ class _Engine:
         per_decode = max(seconds(many, many) - base, 0.0) / many + 1e-7
         per_prompt = max(seconds(1, 1, chunk, 0) - base, 0.0) / chunk + 1e-8
         per_pair = max(seconds(1, 1, chunk, 1 << 20) - seconds(1, 1, chunk, 0), 0.0) / (1 << 20)
-
-        def cost(output: float, context: float, prefill: float, pairs: float) -> float:
-            return (
-                output * per_decode
-                + context * per_context
-                + prefill * per_prompt
-                + pairs * per_pair
-            )
-
-        return cost
-
-
-def _pairs(bucket: Bucket) -> float:
-    cached = bucket.prompt_tokens - bucket.prefill_tokens
-    return bucket.prefill_tokens * (cached + bucket.prefill_tokens / 2)
-
-
-def _context_steps(bucket: Bucket) -> float:
-    return bucket.output_tokens * (bucket.prompt_tokens + bucket.output_tokens / 2)
-
-
-def _block_steps(bucket: Bucket, block_size: int) -> float:
-    tokens = bucket.prompt_tokens + bucket.output_tokens / 2
-    return bucket.output_tokens * (tokens / block_size + 0.5)
+        return per_decode, per_context, per_prompt, per_pair

@@ -22,14 +22,15 @@ from quire_operator.scaling.decision import (
 )
 from quire_operator.scaling.demand import Bucket, buckets, estimate, highest, note_peak, remember
 from quire_operator.scaling.fleet import Fleet, see_fleet
-from quire_operator.scaling.hearing import hear, measure_pressure
+from quire_operator.scaling.hearing import Heard, hear, measure_pressure
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
 from quire_operator.scaling.keeping import correct, keep_shares, rejuvenate
 from quire_operator.scaling.mix import Room
 from quire_operator.scaling.offers import Offers, capabilities, make_offers
 from quire_operator.scaling.reporting import report
-from quire_operator.scaling.rooms import Rooms, find_short
+from quire_operator.scaling.rooms import Rooms
 from quire_operator.scaling.service import decide_step
+from quire_operator.scaling.shortages import Shortages
 from quire_operator.scaling.sizing import Sizing, chance_factor
 from quire_operator.scaling.urgency import judge, occupy
 
@@ -49,11 +50,12 @@ def decide(inputs: ScalingInputs, memory: ScalingMemory) -> tuple[Decision, Scal
         one.key: rejuvenate(memory.services.get(one.key), one, inputs, memory.at)
         for one in inputs.services
     }
-    short = {one.key: find_short(one, memories[one.key], inputs) for one in inputs.services}
+    shortages = Shortages(inputs)
+    short = {one.key: shortages.find(one, memories[one.key]) for one in inputs.services}
     rooms = Rooms(inputs, short)
     decided: dict[str, ServiceDecision] = {}
     for service in sorted(inputs.services, key=lambda one: (-one.priority, one.key)):
-        known = replace(memories[service.key], short_since=short[service.key])
+        known = replace(memories[service.key], short=short[service.key])
         decision, known = _decide_one(service, inputs, known, rooms.of(service))
         decided[service.key], memories[service.key] = decision, known
         rooms.decide(service, decision.replicas)
@@ -67,10 +69,12 @@ def _decide_one(
     memory: ServiceMemory,
     rooms: tuple[Room, ...],
 ) -> tuple[ServiceDecision, ServiceMemory]:
-    fleet = see_fleet(service, memory.short_since)
+    heard = hear(service, memory.unheard_since, inputs)
+    memory = replace(memory, unheard_since=heard.unheard_since)
+    fleet = see_fleet(service, memory.short, heard.silent)
     if service.is_suspended or service.mode == "External":
         return _leave_alone(service, fleet), memory
-    case, memory = _make_case(service, inputs, memory, fleet, rooms)
+    case, memory = _make_case(service, inputs, memory, heard, fleet, rooms)
     step = decide_step(case)
     is_rising = step.action == "Up" or "stabilization.up" in step.reason
     is_adding = any(count > fleet.ordered[name] for name, count in step.replicas.items())
@@ -92,11 +96,11 @@ def _make_case(
     service: ServiceInputs,
     inputs: ScalingInputs,
     memory: ServiceMemory,
+    heard: Heard,
     fleet: Fleet,
     rooms: tuple[Room, ...],
 ) -> tuple[Case, ServiceMemory]:
     now = inputs.now
-    heard = hear(service, inputs.stale_seconds)
     measured, findings = capabilities(service, memory.capabilities)
     memory = replace(memory, capabilities=measured)
     if not heard.is_any:

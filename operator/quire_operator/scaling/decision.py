@@ -139,6 +139,18 @@ class Occupied:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shortage:
+    """An accelerator that found no node in time."""
+
+    since: float
+    fewest_free: int | None = None
+    """GPUs of its products that our replicas do not have, the fewest since then; None: nobody has
+    counted them yet."""
+    num_freed: int = 0
+    """How many more there are now."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServiceMemory:
     """What is remembered of one service."""
 
@@ -159,7 +171,10 @@ class ServiceMemory:
     pressed_since: float | None = None
     """Since when pressure has been too high."""
     occupied: Occupied | None = None
-    short_since: Mapping[str, float] = field(default_factory=dict)
+    unheard_since: Mapping[str, float] = field(default_factory=dict)
+    """Ready replicas that say nothing, and since when, as far as that is known."""
+    short: Mapping[str, Shortage] = field(default_factory=dict)
+    """By accelerator."""
     correction: float = 1.0
     """By how much replicas do less than their profiles say, as kept promises show."""
     kept: tuple[float, float] = (0.0, 0.0)

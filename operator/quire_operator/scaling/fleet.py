@@ -1,10 +1,10 @@
 """The replicas of one service by accelerator: ordered, of use, and ready."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from quire_operator.scaling.decision import Shortage
 from quire_operator.scaling.inputs import Replica, ServiceInputs
-from quire_operator.scaling.rooms import num_scheduled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,7 @@ class Fleet:
     ordered: Mapping[str, int]
     """Asked for."""
     useful: Mapping[str, int]
-    """Of these, those that serve or will: without what fails, and what finds no node."""
+    """Of these, those that serve or will: without what fails, finds no node, or is silent."""
     ready: Mapping[str, int]
     """Of these, those that serve now."""
     blocked: frozenset[str]
@@ -42,19 +42,42 @@ def serves(replica: Replica) -> bool:
     return replica.is_ready and not (replica.is_ending or replica.is_failing or is_draining)
 
 
-def see_fleet(service: ServiceInputs, short: Mapping[str, float]) -> Fleet:
-    """Count a service's replicas."""
+def is_there(replica: Replica, accelerator: str) -> bool:
+    """Whether a replica is of this accelerator, and stays."""
+    return replica.accelerator == accelerator and not replica.is_ending
+
+
+def num_scheduled(service: ServiceInputs, accelerator: str) -> int:
+    """Replicas on an accelerator that have a node."""
+    return sum(is_there(one, accelerator) and one.is_scheduled for one in service.replicas)
+
+
+def see_fleet(
+    service: ServiceInputs, short: Mapping[str, Shortage], silent: Collection[str] = ()
+) -> Fleet:
+    """Count a service's replicas.
+
+    Parameters
+    ----------
+    short
+        Accelerators that found no node in time.
+    silent
+        Replicas of which nothing new is expected, for they have said nothing for long.
+    """
     ordered, useful, ready, blocked = {}, {}, {}, set()
     for accelerator in service.accelerators:
         name = accelerator.name
-        there = [one for one in service.replicas if one.accelerator == name and not one.is_ending]
+        there = [one for one in service.replicas if is_there(one, name)]
         ordered[name] = max(service.ordered.get(name, 0), 0)
+        serving = [one for one in there if serves(one)]
         num_failing = sum(one.is_failing for one in there)
+        num_silent = sum(one.name in silent for one in serving)
         hoped = ordered[name]
+        num_freed = short[name].num_freed // accelerator.gpus_per_replica if name in short else 0
         if name in short:
-            hoped = min(hoped, num_scheduled(service, name))
-        ready[name] = min(sum(map(serves, there)), ordered[name])
-        useful[name] = max(hoped - num_failing, ready[name])
-        if name in short or (num_failing and not ready[name]):
+            hoped = min(hoped, num_scheduled(service, name) + num_freed)
+        ready[name] = min(len(serving) - num_silent, ordered[name])
+        useful[name] = max(hoped - num_failing - num_silent, ready[name])
+        if (name in short and not num_freed) or (num_failing and not ready[name]):
             blocked.add(name)
     return Fleet(ordered=ordered, useful=useful, ready=ready, blocked=frozenset(blocked))

@@ -1,13 +1,28 @@
-"""What is heard, and how old it is: figures that were not heard lately are not used."""
+"""What is heard, and how old it is: figures that were not heard lately are not used.
+
+A ready replica that has said nothing for long still counts as one that runs, so that nothing is
+taken away for its silence; but gateways give it nothing new, so it is not counted on for what
+comes, and others stand in. Half of the ready ones at most, rounded up, are written off: where all
+are silent it may be the hearing that is at fault, and then twice as many are the most that come.
+"""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from quire_operator.scaling.inputs import EngineFigures, GatewayFigures, Replica, ServiceInputs
+from quire_operator.scaling.inputs import (
+    EngineFigures,
+    GatewayFigures,
+    Replica,
+    ScalingInputs,
+    ServiceInputs,
+)
 
 _ENOUGH = 0.5
-"""Part of the ready replicas that must be heard for their pressure to mean anything."""
+"""Part of the replicas that are counted on that must be heard, for their pressure to mean anything.
+"""
+_MOST_SILENT = 0.5
+"""Part of the ready replicas that may be written off."""
 _MOST_PRESSURE = 2.0
 """What is above says no more than that it is far too much."""
 
@@ -22,6 +37,10 @@ class Heard:
     engines: Mapping[str, EngineFigures]
     """By replica, of those that are ready and were heard lately."""
     num_ready: int
+    unheard_since: Mapping[str, float]
+    """By replica, of those that are ready and were not, as far back as that is known."""
+    silent: frozenset[str]
+    """Of these, those that are not counted on."""
 
     @property
     def is_any(self) -> bool:
@@ -40,7 +59,8 @@ class Heard:
     @property
     def is_pressure_known(self) -> bool:
         """Whether enough replicas are heard."""
-        return self.num_ready > 0 and len(self.engines) >= _ENOUGH * self.num_ready
+        num_expected = self.num_ready - len(self.silent)
+        return num_expected > 0 and len(self.engines) >= _ENOUGH * num_expected
 
     @property
     def num_waiting(self) -> int:
@@ -83,25 +103,57 @@ class FleetPressure:
     """What they do by this measure, where one at the target does what was computed of it."""
 
 
-def hear(service: ServiceInputs, stale_seconds: float) -> Heard:
-    """Keep what was heard lately and makes sense."""
+def hear(
+    service: ServiceInputs, unheard_since: Mapping[str, float], inputs: ScalingInputs
+) -> Heard:
+    """Keep what was heard lately and makes sense.
+
+    Parameters
+    ----------
+    unheard_since
+        As it was the last time.
+    """
+    stale_seconds = inputs.stale_seconds
     ready = [one for one in service.replicas if one.is_ready and not one.is_ending]
-    return Heard(
-        gateways=tuple(
-            one
-            for one in service.gateways
-            if _is_fresh(one.age_seconds, stale_seconds) and _is_sound(one)
-        ),
-        num_gateways=max(service.num_gateways, len(service.gateways)),
-        engines={
-            one.name: one.engine
-            for one in ready
-            if one.engine is not None
-            and _is_fresh(one.engine.age_seconds, stale_seconds)
-            and 0 <= one.engine.pressure < math.inf
-        },
-        num_ready=len(ready),
+    gateways = tuple(
+        one
+        for one in service.gateways
+        if _is_fresh(one.age_seconds, stale_seconds) and _is_sound(one)
     )
+    engines = {
+        one.name: one.engine
+        for one in ready
+        if one.engine is not None
+        and _is_fresh(one.engine.age_seconds, stale_seconds)
+        and 0 <= one.engine.pressure < math.inf
+    }
+    # without gateways there is nobody who could hear them
+    unheard = {
+        one.name: unheard_since.get(one.name, inputs.now - _silent_seconds(one, stale_seconds))
+        for one in ready
+        if one.name not in engines and gateways
+    }
+    return Heard(
+        gateways=gateways,
+        num_gateways=max(service.num_gateways, len(service.gateways)),
+        engines=engines,
+        num_ready=len(ready),
+        unheard_since=unheard,
+        silent=_write_off(unheard, inputs.now - stale_seconds, len(ready)),
+    )
+
+
+def _silent_seconds(replica: Replica, most: float) -> float:
+    """For how long a replica has said nothing, as far as it is known; no more than this counts."""
+    age = replica.engine.age_seconds if replica.engine else 0.0
+    return min(age, most) if age > 0 else 0.0
+
+
+def _write_off(unheard: Mapping[str, float], before: float, num_ready: int) -> frozenset[str]:
+    """Those that have been silent since before then, the longest first."""
+    long = [name for name, since in unheard.items() if since <= before]
+    long.sort(key=lambda name: (unheard[name], name))
+    return frozenset(long[: math.ceil(_MOST_SILENT * num_ready)])
 
 
 def measure_pressure(
@@ -126,7 +178,8 @@ def measure_pressure(
     binding = _most_common(heard, ready)
     # seats are taken up to the last, blocks up to the admission edge
     edge = 1.0 if binding == "seats" else service.pressure.admission
-    done = mean * edge / service.pressure.target * total * heard.num_ready / len(ready)
+    num_counted = max(heard.num_ready - len(heard.silent), len(ready))
+    done = mean * edge / service.pressure.target * total * num_counted / len(ready)
     return FleetPressure(value=mean, binding=binding, requests_per_second=done)
 
 

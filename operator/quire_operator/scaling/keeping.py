@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from quire_operator.scaling.case import Case
-from quire_operator.scaling.decision import ServiceMemory
+from quire_operator.scaling.decision import ServiceMemory, Shortage
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
 from quire_operator.scaling.mix import carry
 
@@ -31,9 +31,11 @@ def rejuvenate(
     now = inputs.now
     if memory is None:
         short = {
-            one.name: one.short_since for one in service.accelerators if one.short_since is not None
+            one.name: Shortage(since=one.short_since)
+            for one in service.accelerators
+            if one.short_since is not None
         }
-        return ServiceMemory(since=now, last_request_at=now, short_since=short, corrected_at=now)
+        return ServiceMemory(since=now, last_request_at=now, short=short, corrected_at=now)
     if last_at is None or now >= last_at:
         gap = 0.0 if last_at is None else now - last_at
         return replace(memory, since=now) if gap > _LONGEST_GAP_SECONDS else memory
@@ -48,7 +50,8 @@ def rejuvenate(
         added_at=None if memory.added_at is None else min(memory.added_at, now),
         rising_since=None if memory.rising_since is None else min(memory.rising_since, now),
         pressed_since=None if memory.pressed_since is None else min(memory.pressed_since, now),
-        short_since={name: min(since, now) for name, since in memory.short_since.items()},
+        short={name: replace(one, since=min(one.since, now)) for name, one in memory.short.items()},
+        unheard_since={name: min(since, now) for name, since in memory.unheard_since.items()},
         corrected_at=min(memory.corrected_at, now),
     )
 

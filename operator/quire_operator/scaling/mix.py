@@ -11,8 +11,9 @@ same answer. Buckets that are alike for all accelerators are put together first.
 """
 
 import math
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import highspy
@@ -21,7 +22,8 @@ import numpy as np
 # `highspy.Highs` prints a banner when it is made, before it can be told not to
 from highspy._core import _Highs
 
-from quire_operator.scaling.capacity import Load
+from quire_operator.scaling.grouping import Group, Loads, group_alike
+from quire_operator.scaling.newest import Newest
 
 MOVE_COST = 0.1
 """Of its price, that a new replica must save an hour to be worth its coming."""
@@ -30,10 +32,6 @@ _UNSERVED = 1e4
 _MAX_NODES = 200
 _GAP = 0.005
 _SEED = 7
-_MAX_GROUPS = 8
-_WIDTHS = (0.05, 0.2, 0.4, 0.8, 1.6, 6.4, 100.0)
-"""Steps of the logarithms of costs; with the last, all that the same accelerators serve are alike.
-"""
 _TOLERANCE = 1e-6
 
 
@@ -44,7 +42,7 @@ class Option:
     name: str
     cost: float
     """Of a replica an hour."""
-    loads: tuple[Load | None, ...]
+    loads: Loads
     """Of a request a second of each bucket; None: it cannot serve such."""
     lowest: int = 0
     highest: int = 10
@@ -107,7 +105,23 @@ class Carried:
 
 def choose(options: Sequence[Option], rates: Sequence[float], bounds: Bounds) -> Mix:
     """Choose the cheapest replicas for these rates by bucket."""
-    groups = _group(options, rates)
+    possible = [one for one in options if max(one.lowest, one.highest) > 0]
+    groups = _group(possible, rates)
+    if not possible or any(not group.is_served for group in groups):
+        # what is left unserved is measured by those that could serve it
+        possible, groups = list(options), _group(options, rates)
+    mix = _choose(possible, groups, rates, bounds)
+    nothing = (0.0,) * len(rates)
+    return replace(
+        mix,
+        replicas={one.name: mix.replicas.get(one.name, 0) for one in options},
+        shares={one.name: mix.shares.get(one.name, nothing) for one in options},
+    )
+
+
+def _choose(
+    options: Sequence[Option], groups: Sequence[Group], rates: Sequence[float], bounds: Bounds
+) -> Mix:
     program = _Program(options, groups, bounds)
     values = program.solve()
     unserved = program.unserved(values)
@@ -128,10 +142,22 @@ def carry(
         Replicas that carry something, by accelerator.
     """
     there = [one for one in options if counts.get(one.name, 0.0) > 0]
+    return _carried.find(
+        [one.loads for one in there],
+        (*((one.name, one.cost, counts[one.name]) for one in there), *rates),
+        lambda: _carry(there, counts, rates),
+    )
+
+
+_carried: Newest[Carried] = Newest(256)
+"""The same is asked for by several rules."""
+
+
+def _carry(there: Sequence[Option], counts: Mapping[str, float], rates: Sequence[float]) -> Carried:
     groups = _group(there, rates)
     if not groups:
         return Carried(load=0.0, shares={one.name: (0.0,) * len(rates) for one in there})
-    if any(all(load is None for load in group.loads) for group in groups):
+    if any(not group.is_served for group in groups):
         return Carried(load=math.inf, shares={})
     if len(there) == 1:
         return _carry_alone(there[0], counts, groups, len(rates))
@@ -163,21 +189,31 @@ def carry(
 
 
 def least_cost(options: Sequence[Option], rates: Sequence[float]) -> float:
-    """What no replicas for these rates can cost less than: parts of replicas, each bucket's best.
+    """What no replicas for these rates can cost less than, whatever the bounds: parts of replicas.
 
-    It takes a fiftieth of the time of `choose`.
+    What nobody can serve costs nothing. It takes a tenth of the time of `choose`.
     """
-    sums = [0.0, 0.0]
-    for index, rate in enumerate(rates):
-        served = [(one.cost, load) for one in options if (load := one.loads[index]) is not None]
-        if served:
-            sums[0] += rate * min(cost * load.memory for cost, load in served)
-            sums[1] += rate * min(cost * load.time for cost, load in served)
-    return max(sums)
+    groups = [one for one in _group(options, rates) if one.is_served]
+    if not groups:
+        return 0.0
+    pairs, num = _pairs(groups), len(options)
+    rows = [_Row(_shares_of(pairs, group, num), 1.0, 1.0) for group in range(len(groups))]
+    for option in range(num):
+        for kind in (0, 1):
+            loads = _loads_on(pairs, groups, option, kind, num)
+            rows.append(_Row({option: -1.0} | loads, -math.inf, 0.0))
+    costs = [*(one.cost for one in options), *[0.0] * len(pairs)]
+    size = len(costs)
+    counts = _run(_model(costs, [0.0] * size, [math.inf] * size, rows))[:num]
+    return sum(max(count, 0.0) * one.cost for count, one in zip(counts, options, strict=True))
+
+
+def _group(options: Sequence[Option], rates: Sequence[float]) -> list[Group]:
+    return group_alike([one.loads for one in options], [one.cost for one in options], rates)
 
 
 def _carry_alone(
-    option: Option, counts: Mapping[str, float], groups: Sequence["_Group"], num_buckets: int
+    option: Option, counts: Mapping[str, float], groups: Sequence[Group], num_buckets: int
 ) -> Carried:
     """One accelerator has no choice."""
     loads = [group.loads[0] for group in groups]
@@ -185,62 +221,10 @@ def _carry_alone(
     return Carried(load=used / counts[option.name], shares={option.name: (1.0,) * num_buckets})
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Buckets that are alike, as one."""
-
-    members: tuple[int, ...]
-    weight: float
-    """Its load on the accelerator that it is least for."""
-    loads: tuple[tuple[float, float] | None, ...]
-    """Memory and time by option."""
-
-
-def _group(options: Sequence[Option], rates: Sequence[float]) -> list[_Group]:
-    """Put buckets together whose costs on all accelerators are in about the same proportions."""
-    asked = [index for index, rate in enumerate(rates) if rate > 0]
-    if not asked or not options:
-        return []
-    parts = np.array([_parts(one, asked) for one in options])
-    parts *= np.array([rates[index] for index in asked])
-    costs = np.array([max(one.cost, 1e-6) for one in options])
-    dear = np.log(np.maximum(parts.max(axis=1), 1e-300) * costs[:, None])
-    best = dear.min(axis=0)
-    best[~np.isfinite(best)] = 0.0  # nobody can serve these
-    dear = np.where(np.isfinite(dear), dear - best, -1.0)
-    for width in _WIDTHS:
-        kinds, members = np.unique(np.rint(dear / width), axis=1, return_inverse=True)
-        if kinds.shape[1] <= _MAX_GROUPS:
-            break
-    members = members.reshape(-1)
-    return [
-        _join(parts[:, :, members == kind], [asked[at] for at in np.flatnonzero(members == kind)])
-        for kind in range(kinds.shape[1])
-    ]
-
-
-def _parts(option: Option, asked: Sequence[int]) -> list[list[float]]:
-    """Memory and time of a request a second of each bucket; infinity: it cannot serve such."""
-    loads = [option.loads[index] for index in asked]
-    return [
-        [math.inf if one is None else one.memory for one in loads],
-        [math.inf if one is None else one.time for one in loads],
-    ]
-
-
-def _join(parts: Any, members: list[int]) -> _Group:  # noqa: ANN401 - an array [options, 2, buckets]
-    sums = parts.sum(axis=2)
-    loads = tuple(
-        (float(memory), float(time)) if math.isfinite(memory) else None for memory, time in sums
-    )
-    weight = min((max(one) for one in loads if one is not None), default=1.0)
-    return _Group(tuple(members), weight, loads)
-
-
 class _Program:
     """The program's columns: replicas, new replicas, then shares of groups, then unserved parts."""
 
-    def __init__(self, options: Sequence[Option], groups: Sequence[_Group], bounds: Bounds) -> None:
+    def __init__(self, options: Sequence[Option], groups: Sequence[Group], bounds: Bounds) -> None:
         self._options = options
         self._groups = groups
         self._bounds = bounds
@@ -359,7 +343,7 @@ _Pair = tuple[int, int]
 """An option and a group that it can serve."""
 
 
-def _pairs(groups: Sequence[_Group]) -> list[_Pair]:
+def _pairs(groups: Sequence[Group]) -> list[_Pair]:
     return [
         (option, at)
         for at, group in enumerate(groups)
@@ -374,7 +358,7 @@ def _shares_of(pairs: Sequence[_Pair], group: int, first: int) -> dict[int, floa
 
 
 def _loads_on(
-    pairs: Sequence[_Pair], groups: Sequence[_Group], option: int, kind: int, first: int
+    pairs: Sequence[_Pair], groups: Sequence[Group], option: int, kind: int, first: int
 ) -> dict[int, float]:
     """What an option would carry of each group, by the columns of their shares."""
     found = {}
@@ -400,6 +384,36 @@ def _model(
     return lp
 
 
+class _Solvers(threading.local):
+    """Of each thread: one for programs with integers, one for those without.
+
+    They are used again, for to make one takes as long as to solve a small program. Nothing of a
+    program before is left in them.
+    """
+
+    def __init__(self) -> None:
+        self.integer = _make_solver(presolve="choose")
+        self.linear = _make_solver(presolve="off")
+
+
+def _make_solver(presolve: str) -> Any:  # noqa: ANN401 - highspy tells no types
+    solver = _Highs()
+    for name, value in (
+        ("output_flag", False),
+        ("threads", 1),
+        ("random_seed", _SEED),
+        ("presolve", presolve),
+        ("mip_max_nodes", _MAX_NODES),
+        ("mip_rel_gap", _GAP),
+        ("mip_heuristic_run_feasibility_jump", False),  # half of the time, for nothing better
+    ):
+        solver.setOptionValue(name, value)
+    return solver
+
+
+_solvers = _Solvers()
+
+
 def _run(lp: highspy.HighsLp) -> list[float]:
     """Run HiGHS.
 
@@ -408,15 +422,7 @@ def _run(lp: highspy.HighsLp) -> list[float]:
     RuntimeError
         It finds no solution at all: the bounds contradict each other, which callers see to.
     """
-    solver = _Highs()
-    for name, value in (
-        ("output_flag", False),
-        ("threads", 1),
-        ("random_seed", _SEED),
-        ("mip_max_nodes", _MAX_NODES),
-        ("mip_rel_gap", _GAP),
-    ):
-        solver.setOptionValue(name, value)
+    solver = _solvers.integer if len(lp.integrality_) else _solvers.linear
     solver.passModel(lp)
     solver.run()
     values = list(solver.getSolution().col_value)

@@ -30,7 +30,7 @@ def report(case: Case, memory: ServiceMemory, step: Step) -> ServiceDecision:
         inputs=_inputs(case, memory),
         findings=(*case.findings, *_hearing(case), *_shortness(case, memory)),
         are_metrics_fresh=case.heard.is_all,
-        short_since=memory.short_since,
+        short_since=_short_since(case, memory),
         accelerators=_accelerators(case, wanted),
         requests_per_second=case.demand.rate if case.demand else None,
         pressure=case.pressure.value if case.pressure else None,
@@ -98,7 +98,15 @@ def _hearing(case: Case) -> list[Finding]:
         return []
     if not case.heard.is_any:
         return [Finding(code="NoMetrics", message=f"{words}: the replicas stay as they are")]
-    return [Finding(code="MetricsStale", message=f"{words}: none is taken away")]
+    instead = ""
+    if num := len(case.heard.silent):
+        instead = f", and {num} that have been silent for long are not counted on for new requests"
+    return [Finding(code="MetricsStale", message=f"{words}: none is taken away{instead}")]
+
+
+def _short_since(case: Case, memory: ServiceMemory) -> dict[str, float]:
+    """Accelerators that found no node, of which none was freed since."""
+    return {name: one.since for name, one in memory.short.items() if name in case.fleet.blocked}
 
 
 def _shortness(case: Case, memory: ServiceMemory) -> list[Finding]:
@@ -108,5 +116,5 @@ def _shortness(case: Case, memory: ServiceMemory) -> list[Finding]:
             code="ShortOfGpus",
             message=f"{name} found no node within {patience[name]:g} s: others stand in for it",
         )
-        for name in memory.short_since
+        for name in _short_since(case, memory)
     ]

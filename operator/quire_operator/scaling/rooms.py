@@ -1,99 +1,26 @@
 """Which GPUs a service may have: what nodes there are, what was found short, and who comes first.
 
 That a cluster has no node with some GPU today does not mean that it gets none: an autoscaler may
-bring one. So a limit is known only where the stock is final, or where a replica has waited longer
-than its provisionTimeout, or lost its node while nothing else serves. Then the minReplicas of all
-services come first, and above them those of higher priority; among equals, who has a GPU keeps it.
+bring one. So a limit is known only where the stock is final, or where an accelerator is short (see
+`shortages`). Then the minReplicas of all services come first, and above them those of higher
+priority; among equals, who has a GPU keeps it.
 """
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from quire_operator.scaling.decision import ServiceMemory
+from quire_operator.scaling.decision import Shortage
+from quire_operator.scaling.fleet import num_scheduled
 from quire_operator.scaling.inputs import (
     AcceleratorInputs,
     GpuStock,
-    Replica,
     ScalingInputs,
     ServiceInputs,
 )
 from quire_operator.scaling.mix import Room
 
 _Products = tuple[str, ...]
-_GONE_SECONDS = 10.0
-"""A pod in the place of another finds a node within these, if there is one."""
-
-
-def find_short(
-    service: ServiceInputs, memory: ServiceMemory, inputs: ScalingInputs
-) -> dict[str, float]:
-    """Accelerators that found no node in time, and since when; after a while they are tried again.
-
-    What gets a node meanwhile counts at once, for the limit is what has one. Where nothing runs,
-    GPUs that were in use are free: unless something else can be begun with, all are tried again.
-    """
-    if service.is_suspended:
-        return {}
-    short = {}
-    for accelerator in service.accelerators:
-        since = memory.short_since.get(accelerator.name)
-        if since is not None and 0 <= inputs.now - since < inputs.retry_accelerator_seconds:
-            short[accelerator.name] = since
-        elif _waits_too_long(service, accelerator, inputs.now):
-            short[accelerator.name] = inputs.now
-    if not short and _is_deserted(service):
-        short = {
-            one.accelerator: inputs.now
-            for one in service.replicas
-            if _has_lost_its_node(one, memory, inputs.now)
-        }
-    is_stuck = not any(service.ordered.values()) and all(
-        one.name in short for one in service.accelerators if not one.unusable_because
-    )
-    return {} if is_stuck else short
-
-
-def _is_deserted(service: ServiceInputs) -> bool:
-    """Whether somebody waits, and no replica serves or has a node to start on."""
-    return any(one.num_waiting for one in service.gateways) and not any(
-        one.is_scheduled and not (one.is_ending or one.is_failing) for one in service.replicas
-    )
-
-
-def _has_lost_its_node(replica: Replica, memory: ServiceMemory, now: float) -> bool:
-    """Whether one waits in the place of another: nothing was ordered, so its node is gone.
-
-    What was ordered just now gets provisionTimeout: where nodes are made, they take a while.
-    """
-    since, added = replica.waiting_since, memory.added_at
-    return (
-        since is not None
-        and not replica.is_ending
-        and now - since >= _GONE_SECONDS
-        and bool(memory.samples)
-        and (added is None or since - added >= _GONE_SECONDS)
-    )
-
-
-def _waits_too_long(service: ServiceInputs, accelerator: AcceleratorInputs, now: float) -> bool:
-    """Whether a replica that was asked for does; one beside it, of a rollout, finds no room yet."""
-    there = [one for one in service.replicas if _is_there(one, accelerator.name)]
-    waiting = sorted(one.waiting_since for one in there if one.waiting_since is not None)
-    num_beside = max(len(there) - service.ordered.get(accelerator.name, 0), 0)
-    return any(
-        now - since >= accelerator.provision_timeout_seconds
-        for since in waiting[: max(len(waiting) - num_beside, 0)]
-    )
-
-
-def num_scheduled(service: ServiceInputs, accelerator: str) -> int:
-    """Replicas on an accelerator that have a node."""
-    return sum(_is_there(one, accelerator) and one.is_scheduled for one in service.replicas)
-
-
-def _is_there(replica: Replica, accelerator: str) -> bool:
-    return replica.accelerator == accelerator and not replica.is_ending
 
 
 class Rooms:
@@ -105,7 +32,7 @@ class Rooms:
         By service, its accelerators that found no node in time.
     """
 
-    def __init__(self, inputs: ScalingInputs, short: Mapping[str, Mapping[str, float]]) -> None:
+    def __init__(self, inputs: ScalingInputs, short: Mapping[str, Mapping[str, Shortage]]) -> None:
         self._stock = {one.product: one for one in inputs.stock}
         self._services = {one.key: one for one in inputs.services}
         self._decided: dict[str, Mapping[str, int]] = {}
@@ -164,7 +91,7 @@ class Rooms:
         )
 
     def _find_limits(
-        self, services: Sequence[ServiceInputs], short: Mapping[str, Mapping[str, float]]
+        self, services: Sequence[ServiceInputs], short: Mapping[str, Mapping[str, Shortage]]
     ) -> dict[_Products, int]:
         """GPUs by sets of products, where their number is known."""
         limits: dict[_Products, int] = {}
@@ -182,9 +109,9 @@ class Rooms:
                 stocks: list[GpuStock | None] = [self._stock.get(one) for one in products]
                 if all(one is not None and one.is_final for one in stocks):
                     limits[products] = sum(one.num_gpus for one in stocks if one)
-                elif accelerator.name in short.get(service.key, {}):
-                    used = sum(in_use[one] for one in products)
-                    limits[products] = min(used, limits.get(products, used))
+                elif found := short.get(service.key, {}).get(accelerator.name):
+                    known = sum(in_use[one] for one in products) + found.num_freed
+                    limits[products] = min(known, limits.get(products, known))
         return limits
 
 

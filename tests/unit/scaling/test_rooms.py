@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from quire_operator.scaling.decide import decide
-from quire_operator.scaling.decision import ScalingMemory, ServiceMemory
+from quire_operator.scaling.decision import ScalingMemory, Shortage
 from quire_operator.scaling.inputs import GpuStock, Replica, ScalingInputs, ServiceInputs
-from quire_operator.scaling.rooms import Rooms, find_short
+from quire_operator.scaling.rooms import Rooms
 from tests.unit.scaling.worlds import accelerator, service
 
 NOW = 10_000.0
@@ -115,34 +115,13 @@ def test_what_was_decided_for_the_first_is_taken_from_the_second() -> None:
     assert rooms.of(services[1])[0].most == 1
 
 
-@pytest.mark.parametrize(("seconds", "is_short"), [(100.0, False), (180.0, True)])
-def test_who_waits_longer_than_the_timeout_is_short(seconds: float, is_short: bool) -> None:
-    one = waiting(seconds)
-    memory = ServiceMemory(since=0.0, last_request_at=0.0)
-    found = find_short(one, memory, ScalingInputs(now=NOW, services=(one,)))
-    assert ("l4" in found) == is_short
-
-
-def test_what_was_short_is_tried_again_after_a_while() -> None:
-    one = waiting(0.0)
-    memory = ServiceMemory(since=0.0, last_request_at=0.0, short_since={"l4": NOW - 599})
-    assert find_short(one, memory, ScalingInputs(now=NOW, services=(one,)))
-    assert not find_short(one, memory, ScalingInputs(now=NOW + 1, services=(one,)))
-
-
-def test_a_short_time_in_the_future_is_not_believed() -> None:
-    one = waiting(0.0)
-    memory = ServiceMemory(since=0.0, last_request_at=0.0, short_since={"l4": NOW + 50})
-    assert not find_short(one, memory, ScalingInputs(now=NOW, services=(one,)))
-
-
 def test_where_it_is_short_what_has_nodes_is_the_limit_and_who_waits_may_wait_on() -> None:
     one = waiting(200.0)
     inputs = ScalingInputs(now=NOW, services=(one,))
-    rooms = Rooms(inputs, {one.key: {"l4": NOW}})
+    rooms = Rooms(inputs, {one.key: {"l4": Shortage(since=NOW)}})
     assert rooms.of(one)[0].most == one.ordered["l4"]
     other = replace(two_services()[1], ordered={"l4": 0})
     both = ScalingInputs(now=NOW, services=(one, other))
-    rooms = Rooms(both, {one.key: {"l4": NOW}, other.key: {}})
+    rooms = Rooms(both, {one.key: {"l4": Shortage(since=NOW)}, other.key: {}})
     rooms.decide(one, one.ordered)
     assert rooms.of(other)[0].most == 0

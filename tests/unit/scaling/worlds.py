@@ -97,6 +97,8 @@ class World:
     """Of what is said of pressure; what the traffic makes is of steps' time."""
     is_gateway_heard: bool = True
     are_engines_heard: bool = True
+    silent_since: dict[str, float] = field(default_factory=dict)
+    """Replicas that said something then, and nothing since."""
     num_waiting: int = 0
     oldest_seconds: float = 0.0
     last: ServiceDecision | None = None
@@ -235,7 +237,7 @@ class World:
         return replace(
             one,
             engine=EngineFigures(
-                age_seconds=0.5,
+                age_seconds=0.5 + self.now - self.silent_since.get(one.name, self.now),
                 pressure=pressure,
                 binding=binding,
                 num_held_blocks=held,

@@ -1,0 +1,57 @@
+"""What requests of each length take of an engine, by bucket: the same for all accelerators."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quire_operator.scaling.demand import Bucket
+
+Array = np.ndarray[Any, np.dtype[Any]]
+"""By bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Of a mix."""
+
+    rates: Array
+    """Requests per second."""
+    tokens: Array
+    """Of prompt and output together."""
+    outputs: Array
+    """Tokens."""
+    prefills: Array
+    """Of the prompt, those that are not cached."""
+    pairs: Array
+    """Of a computed prompt token and one that it attends to."""
+    context_steps: Array
+    """Context tokens, summed over the steps that it decodes in."""
+    block_steps: Array
+    """Blocks that it holds, summed over the same."""
+
+
+_newest: dict[int, tuple[tuple[Bucket, ...], Lengths]] = {}
+"""By size of blocks: accelerators are asked for the same mix one after the other."""
+
+
+def lengths_of(mix: tuple[Bucket, ...], block_size: int) -> Lengths:
+    """Compute them, once for each mix."""
+    known = _newest.get(block_size)
+    if known is not None and known[0] is mix:
+        return known[1]
+    prompts = np.array([one.prompt_tokens for one in mix])
+    outputs = np.array([one.output_tokens for one in mix])
+    prefills = np.array([one.prefill_tokens for one in mix])
+    means = prompts + outputs / 2
+    found = Lengths(
+        rates=np.array([one.rate for one in mix]),
+        tokens=prompts + outputs,
+        outputs=outputs,
+        prefills=prefills,
+        pairs=prefills * (prompts - prefills / 2),
+        context_steps=outputs * means,
+        block_steps=outputs * (means / block_size + 0.5),
+    )
+    _newest[block_size] = mix, found
+    return found
