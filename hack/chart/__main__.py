@@ -1,7 +1,7 @@
 """Generates what of charts/quire has a source elsewhere: `python -m hack.chart [--check]`.
 
-values.yaml ──► values.schema.json, README.md ─┐
-the packages ─► _generated.tpl, crd-spec.yaml ─┴─► manifests/install.yaml, by Helm
+values.yaml ──► values.schema.json, README.md, _generated.tpl ─┐
+the packages ─► _generated.tpl, crd-spec.yaml ─────────────────┴─► manifests/install.yaml, by Helm
 """
 
 import sys
@@ -28,7 +28,7 @@ def main() -> int:
     files: dict[Path, Callable[[], str]] = {
         _CHART / "files/crd-spec.yaml": crd_spec_text,
         _CHART / "files/alerts.yaml": rules_text,
-        _CHART / "templates/_generated.tpl": parts_text,
+        _CHART / "templates/_generated.tpl": lambda: parts_text(values),
         _CHART / "values.schema.json": lambda: schema_text(values),
         _CHART / "README.md": lambda: readme_text(values),
         Path("docs/runbooks/README.md"): index_text,

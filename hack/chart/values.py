@@ -23,6 +23,11 @@ class Value:
         """As `--set` has it."""
         return ".".join(self.path)
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether its absence means nothing to templates; that of an empty value does."""
+        return self.default != "" and isinstance(self.default, int | str)
+
 
 def read_values(text: str) -> list[Value]:
     """Values in the order of the file.

@@ -6,6 +6,7 @@ finds them on nodes that they were loaded into.
 
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -27,7 +28,8 @@ def name_of(role: str) -> str:
 ENGINE, OPERATOR, GATEWAY = map(name_of, ("engine", "operator", "gateway"))
 _FILES = ("pyproject.toml", "uv.lock", "README.md", "LICENSE", "hack/compile_gateway.py")
 _FOLDERS = ("engine", "gateway", "kernels", "local", "operator")
-_NO_TORCH = {"EXPORT": "--prune torch --prune triton"}
+NO_TORCH = {"EXPORT": "--prune torch --prune triton"}
+"""Build arguments of an engine that can only simulate."""
 
 
 def engine_archive() -> Path:
@@ -40,7 +42,7 @@ def engine_archive() -> Path:
     ClusterError
         It cannot be built: with the last lines of what was said.
     """
-    return _build(ENGINE, "engine", _NO_TORCH)
+    return build(ENGINE, "engine", NO_TORCH)
 
 
 def operator_archive() -> Path:
@@ -51,7 +53,7 @@ def operator_archive() -> Path:
     ClusterError
         It cannot be built: with the last lines of what was said.
     """
-    return _build(OPERATOR, "operator", {})
+    return build(OPERATOR, "operator", {})
 
 
 def gateway_archive() -> Path:
@@ -62,7 +64,7 @@ def gateway_archive() -> Path:
     ClusterError
         It cannot be built: with the last lines of what was said.
     """
-    return _build(GATEWAY, "gateway", {}, "compiling the gateway (some minutes)")
+    return build(GATEWAY, "gateway", {}, what_takes_long="compiling the gateway (some minutes)")
 
 
 def all_archives() -> list[Path]:
@@ -76,16 +78,39 @@ def all_archives() -> list[Path]:
     return [operator_archive(), gateway_archive(), engine_archive()]
 
 
-def _build(name: str, role: str, arguments: dict[str, str], what_takes_long: str = "") -> Path:
-    """With a context of what .dockerignore lets through: it counts for whether to build anew."""
+def build(
+    name: str,
+    role: str,
+    arguments: Mapping[str, str],
+    *,
+    project: Path = PROJECT,
+    what_takes_long: str = "",
+) -> Path:
+    """Build a role's image, or take the one that was built from the same files.
+
+    Parameters
+    ----------
+    arguments
+        Of the Dockerfile, besides its base.
+    project
+        The repository's files, of this commit or another.
+    what_takes_long
+        Said when it is built: in words, with how long.
+
+    Raises
+    ------
+    ClusterError
+        It cannot be built: with the last lines of what was said.
+    """
     install(missing_packages(IMAGE_PROGRAMS))
+    # what .dockerignore lets through, and no more: all of it counts for whether to build anew
     with tempfile.TemporaryDirectory() as folder:
         for file in _FILES:
             (Path(folder) / file).parent.mkdir(exist_ok=True)
-            shutil.copy(PROJECT / file, Path(folder) / file)
+            shutil.copy(project / file, Path(folder) / file)
         for tree in _FOLDERS:
             ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(PROJECT / tree, Path(folder) / tree, ignore=ignored)
-        dockerfile = PROJECT / "images" / role / "Dockerfile"
+            shutil.copytree(project / tree, Path(folder) / tree, ignore=ignored)
+        dockerfile = project / "images" / role / "Dockerfile"
         builder = default_builder()
         return builder.build(name, Path(folder), dockerfile, arguments, what_takes_long)

@@ -48,13 +48,15 @@ class Helm:
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
-    def install(self, *flags: str, release: str = RELEASE, namespace: str = "") -> str:
-        """Install the chart, or upgrade to other values."""
-        return self.call(*_install(release, namespace or self._namespace), *flags)
+    def install(
+        self, *flags: str, release: str = RELEASE, namespace: str = "", chart: Path = CHART
+    ) -> str:
+        """Install a chart, or upgrade to it or to other values."""
+        return self.call(*_install(release, namespace or self._namespace, chart), *flags)
 
     def refusal(self, *flags: str, release: str = RELEASE, namespace: str = "") -> str:
         """Why it does not install the chart."""
-        ran = self.run(*_install(release, namespace or self._namespace), *flags)
+        ran = self.run(*_install(release, namespace or self._namespace, CHART), *flags)
         assert ran.returncode != 0, ran.stdout
         return ran.stderr
 
@@ -85,6 +87,6 @@ def flags_of(objects: list[Body], component: str) -> list[str]:
     return flags
 
 
-def _install(release: str, namespace: str) -> tuple[str | Path, ...]:
+def _install(release: str, namespace: str, chart: Path) -> tuple[str | Path, ...]:
     where = (f"--namespace={namespace}", "--create-namespace")
-    return ("upgrade", "--install", release, CHART, *where)
+    return ("upgrade", "--install", release, chart, *where)

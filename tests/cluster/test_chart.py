@@ -95,6 +95,8 @@ def test_images_are_named_by_registry_repository_and_digest_or_tag(helm: Helm) -
         ("namespaces={Team_A}", "at '/namespaces/0': 'Team_A' does not match pattern"),
         ("gateway.tolerations[0].efect=x", "additional properties 'efect' not allowed"),
         ("operator.extraArgs={workers=3}", "'workers=3' does not match pattern '^--'"),
+        ("operator.scaleSeconds=null", "there is no value operator.scaleSeconds. Defaults of"),
+        ("gatewayAPI=null", "there is no value gatewayAPI.enabled. Defaults of an older chart"),
     ],
 )
 def test_wrong_values_are_refused_by_name(helm: Helm, flag: str, words: str) -> None:

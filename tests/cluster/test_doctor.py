@@ -29,6 +29,7 @@ Body = dict[str, Any]
 
 _SECONDS = 120
 _OPERATOR = "quire-operator"
+_OTHER = "another-system"
 
 
 def _quire(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -122,6 +123,20 @@ def test_a_right_that_is_missing_is_named(installed: Cluster) -> None:
         wait_until(lambda: _has(installed, "rights", "may not get deployments.apps"), _SECONDS)
     finally:
         installed.api.apply(_applied(role))
+
+
+def test_two_operators_that_serve_the_same_are_said_to(installed: Cluster) -> None:
+    installed.api.call("create", "namespace", _OTHER)
+    installed.api.call("create", "serviceaccount", _OPERATOR, f"--namespace={_OTHER}")
+    _pod(installed, "operator", "second", namespace=_OTHER)
+    words = _words(_examine(installed.kubeconfig)["operator"])
+    assert f"those of namespaces {_OTHER} and {SYSTEM} both serve all namespaces" in words
+    assert f"helm uninstall quire --namespace {SYSTEM}" in words
+    installed.api.call("delete", "pod/second", f"--namespace={_OTHER}", "--now")
+    _pod(installed, "operator", "second", namespace=_OTHER, args=["--namespaces=team-a,team-b"])
+    words = _words(_examine(installed.kubeconfig)["operator"])
+    assert f"those of namespaces {_OTHER} and {SYSTEM} both serve team-a, team-b" in words
+    installed.api.call("delete", "namespace", _OTHER, "--timeout=110s")
 
 
 def test_pods_that_do_not_start_are_told_in_their_own_words(installed: Cluster) -> None:
@@ -230,19 +245,22 @@ def _pod(
     address: str = "10.9.8.7",
     port: int = 8090,
     waiting: Body | None = None,
+    namespace: str = SYSTEM,
+    args: list[str] | None = None,
 ) -> None:
     """A pod of which there is only the object, with a status as a kubelet would write it."""
     image = f"registry.example/{role}:1"
     container = {
         "name": "main",
         "image": image,
+        "args": args or [],
         "ports": [{"name": "management", "containerPort": port}],
     }
     cluster.api.apply(
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": SYSTEM, "labels": {ROLE_LABEL: role}},
+            "metadata": {"name": name, "namespace": namespace, "labels": {ROLE_LABEL: role}},
             "spec": {"serviceAccountName": _OPERATOR, "containers": [container]},
         }
     )
@@ -252,7 +270,7 @@ def _pod(
     if waiting:
         state = {"name": "main", "image": image, "imageID": "", "state": {"waiting": waiting}}
         status["containerStatuses"] = [state | {"ready": False, "restartCount": 0}]
-    _write_status(cluster, f"pod/{name}", status, f"--namespace={SYSTEM}")
+    _write_status(cluster, f"pod/{name}", status, f"--namespace={namespace}")
 
 
 def _node(

@@ -74,6 +74,8 @@ REASONS = {
     "install.md:3": "tests/nodes/test_install_otherwise.py applies the manifest",
     "install.md:4": _HELM,
     "install.md:5": _HELM,
+    "install.md:6": "tests/nodes/test_install_upgrade.py, with the images' tags besides",
+    "install.md:7": "tests/nodes/test_install_upgrade.py annotates so",
     "local.md:0": "start/laptop.md has the same command, which is run, with a smaller file",
     "local.md:1": "the same",
     "moving/from-vllm.md:0": "has vLLM's own command; the flags of ours are checked",

@@ -22,6 +22,12 @@ def uids(pods: list[Body]) -> set[str]:
     return {pod["metadata"]["uid"] for pod in pods}
 
 
+def image_of(pod: Body) -> str:
+    """What its container runs."""
+    image: str = pod["spec"]["containers"][0]["image"]
+    return image
+
+
 def show(capsys: pytest.CaptureFixture[str], table: str) -> None:
     """Print it, whether or not the test passes."""
     with capsys.disabled():

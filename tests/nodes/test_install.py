@@ -25,7 +25,7 @@ from tests.cluster.operators import SYSTEM
 from tests.nodes.installing import HOST, PUBLIC, WAIT, apply_mixed, make_namespace, remove_kind
 from tests.nodes.outside import streamed, way_in
 from tests.nodes.samples import sample
-from tests.nodes.seen import pods_of, show, uids
+from tests.nodes.seen import image_of, pods_of, show, uids
 from tests.nodes.services import Body, Service
 from tests.nodes.streams import Load
 from tests.nodes.times import Times
@@ -198,9 +198,3 @@ def tag_images(cluster: Cluster) -> None:
             command = ("--namespace=k8s.io", "images", "tag", "--force", image, tagged(image))
             ran = node.namespaces.run(require("ctr"), *command)
             assert ran.returncode == 0, ran.stderr
-
-
-def image_of(pod: Body) -> str:
-    """What its container runs."""
-    image: str = pod["spec"]["containers"][0]["image"]
-    return image

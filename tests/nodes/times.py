@@ -1,5 +1,6 @@
 """How long things took, for whoever waits for them."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,9 @@ class Times:
         self.stop(what)
 
     def table(self) -> str:
-        """A line for each."""
+        """A line for each, and how busy the machine is."""
         done = [what for what in self._began if what in self._took]
         lines = [f"  {what:<56}{self._took[what]:8.1f} s" for what in done]
+        busy = " ".join(f"{load:.1f}" for load in os.getloadavg())
+        lines.append(f"  ({os.cpu_count()} cores; load of the last 1, 5, 15 minutes: {busy})")
         return "\n".join(["", "from nothing to an answer", *lines])

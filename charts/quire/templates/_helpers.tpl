@@ -1,5 +1,21 @@
-{{/* Beginning of the names of objects: the release's name where it says quire already. */}}
+{{/* Refuses to go on without a value that templates cannot do without: of an older chart's defaults they
+would make nonsense. */}}
+{{- define "quire.checkValues" -}}
+{{- range $name := include "quire.neededValues" . | fromYamlArray -}}
+{{- $place := $.Values -}}
+{{- range splitList "." $name -}}
+{{- if not (and (kindIs "map" $place) (hasKey $place .)) -}}
+{{- fail (printf "\n\nthere is no value %s. Defaults of an older chart lack it, which --reuse-values takes in place of this one's: say --reset-then-reuse-values. Set to null, it has none either" $name) -}}
+{{- end -}}
+{{- $place = index $place . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Beginning of the names of objects: the release's name where it says quire already. Whatever Helm
+renders first asks for it. */}}
 {{- define "quire.fullname" -}}
+{{- include "quire.checkValues" . -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}

@@ -2,7 +2,8 @@
 
 finding       one result: ok, warn or fail, in words, with a command
 machine       what an engine needs here
-installation  the kind, the operator, its rights, the gateway
+installation  the kind, pods of quire, the gateway
+operator      its leader, its rights, and whether there is one alone
 nodes         GPUs, their labels, their device plugin
 services      what stands in the way of each service
 command       runs all, prints, and makes the exit status

@@ -58,7 +58,7 @@ def _checks(parsed: argparse.Namespace) -> Findings:
 def check_cluster(kubeconfig: str | None, context: str | None) -> Findings:
     """All checks of a cluster; those that the user may not make are told, and others go on."""
     from quire_local.cluster.api import ClusterApi, ClusterError
-    from quire_local.doctor import installation, nodes, services
+    from quire_local.doctor import installation, nodes, operator, services
 
     contexts = "kubectl config get-contexts; kubectl cluster-info"
     try:
@@ -68,7 +68,7 @@ def check_cluster(kubeconfig: str | None, context: str | None) -> Findings:
         yield fail("api server", str(error), contexts)
         return
     yield from _one("kind", lambda: iter([installation.check_kind(api)]))
-    yield from _one("operator", lambda: installation.check_operator(api))
+    yield from _one("operator", lambda: operator.check_operator(api))
     yield from _one("gateway", lambda: installation.check_gateway(api))
     try:
         known = services.list_services(api)

@@ -1,26 +1,22 @@
-"""What is installed in a cluster: the kind, the operator with its rights, the gateway."""
+"""What is installed in a cluster: the kind, pods, the gateway."""
 
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Any
 
-from quire_local.cluster.api import ClusterApi, ClusterError, RefusedError
+from quire_local.cluster.api import ClusterApi, ClusterError
 from quire_local.cluster.pods import PodClient, management_of
 from quire_local.doctor.finding import Finding, Findings, fail, ok, warn
-from quire_operator import rbac
 from quire_operator.planner.names import ROLE_LABEL
 from quire_operator.resource.crd import NAME, VERSION, crd
 
 Body = dict[str, Any]
 
 _OLDEST = (1, 31)
-_INSTALL = (
+INSTALL = (
     "helm install quire charts/quire --namespace quire-system --create-namespace --wait"
     " --set image.registry=YOURS"
 )
 _UPGRADE_KIND = "kubectl apply --server-side --force-conflicts -f manifests/crds"
-_LEASE = "quire-operator"
-_LEASE_SECONDS = 60.0
 
 
 def check_server(api: ClusterApi) -> Finding:
@@ -70,27 +66,14 @@ def fields(schema: Mapping[str, Any], path: str = "") -> set[str]:
     return found
 
 
-def check_operator(api: ClusterApi) -> Findings:
-    """Whether it runs, leads, and may do what it does."""
-    pods = pods_of(api, "operator")
-    if not pods:
-        yield fail("operator", f"no pod has the label {ROLE_LABEL}=operator", _INSTALL)
-        return
-    yield from _readiness("operator", pods)
-    for namespace in sorted({pod["metadata"]["namespace"] for pod in pods}):
-        here = [pod for pod in pods if pod["metadata"]["namespace"] == namespace]
-        yield _leader(api, namespace, {pod["metadata"]["name"] for pod in here})
-        yield from _rights(api, here[0])
-
-
 def check_gateway(api: ClusterApi) -> Findings:
     """Whether it runs, and tells what it sees."""
     pods = pods_of(api, "gateway")
     if not pods:
         words = f"no pod has the label {ROLE_LABEL}=gateway: nobody is answered"
-        yield fail("gateway", words, _INSTALL)
+        yield fail("gateway", words, INSTALL)
         return
-    yield from _readiness("gateway", pods)
+    yield from readiness("gateway", pods)
     for pod in filter(is_ready, pods):
         yield _reach(api, pod)
 
@@ -119,7 +102,8 @@ def pod_trouble(pod: Body) -> str:
     return ""
 
 
-def _readiness(role: str, pods: list[Body]) -> Iterator[Finding]:
+def readiness(role: str, pods: list[Body]) -> Findings:
+    """How many pods of a role are ready, and why the others are not."""
     ready = [pod for pod in pods if is_ready(pod)]
     if ready:
         yield ok(role, f"{len(ready)} of {len(pods)} pods ready, {_image(ready[0])}")
@@ -134,76 +118,6 @@ def _readiness(role: str, pods: list[Body]) -> Iterator[Finding]:
 
 def _image(pod: Body) -> str:
     return str(pod["spec"]["containers"][0]["image"])
-
-
-def _leader(api: ClusterApi, namespace: str, pods: set[str]) -> Finding:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{_LEASE}"
-    logs = f"kubectl --namespace {namespace} logs --selector {ROLE_LABEL}=operator"
-    lease = api.get(path)
-    holder = lease["spec"].get("holderIdentity") if lease else None
-    if not holder:
-        return fail("leader", f"no operator of namespace {namespace} leads: nothing is done", logs)
-    age = _age(lease["spec"]["renewTime"])
-    if age > max(_LEASE_SECONDS, 3.0 * lease["spec"].get("leaseDurationSeconds", 15)):
-        words = f"{holder} leads and has not said so for {age:.0f} s"
-        return fail("leader", words, logs)
-    if not any(holder.startswith(name) for name in pods):
-        words = f"{holder} leads by its Lease, and no such pod is there: another does when it ends"
-        return warn("leader", words, logs)
-    return ok("leader", holder)
-
-
-def _age(stamp: str) -> float:
-    return (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds()
-
-
-def _rights(api: ClusterApi, pod: Body) -> Findings:
-    """Each right that the operator needs, as the API server would decide."""
-    namespace = pod["metadata"]["namespace"]
-    account = pod["spec"].get("serviceAccountName", "default")
-    user = f"system:serviceaccount:{namespace}:{account}"
-    try:
-        missing = [words for words in _questions(pod) if not _may(api, user, *words)]
-    except RefusedError as error:
-        fix = "ask an administrator to run quire doctor"
-        yield warn("rights", f"those of {user} cannot be seen: {error}", fix)
-        return
-    if missing:
-        few = ", ".join(f"{verb} {what}" for verb, what, _ in missing[:5])
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        fix = f"helm upgrade quire charts/quire --namespace {namespace} --reuse-values"
-        yield fail("rights", f"{user} may not {few}{more}", fix)
-    else:
-        yield ok("rights", f"{user} may do all that it needs")
-
-
-def _questions(pod: Body) -> Iterator[tuple[str, str, str | None]]:
-    """Verb, resource.group, and the namespace, or None for all of them."""
-    flags = [flag for one in pod["spec"]["containers"] for flag in one.get("args") or ()]
-    named = [flag.partition("=")[2] for flag in flags if flag.startswith("--namespaces=")]
-    watched: list[str | None] = [part for part in ",".join(named).split(",") if part]
-    rules = rbac.rules() if watched else [*rbac.rules(), *rbac.node_rules()]
-    for where in watched or [None]:
-        for rule in rules:
-            for resource in rule["resources"]:
-                for verb in rule["verbs"]:
-                    yield verb, f"{resource}.{rule['apiGroups'][0]}".rstrip("."), where
-
-
-def _may(api: ClusterApi, user: str, verb: str, what: str, namespace: str | None) -> bool:
-    resource, _, group = what.partition(".")
-    name, _, part = resource.partition("/")
-    attributes = {"verb": verb, "group": group, "resource": name, "subresource": part}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": user,
-            "resourceAttributes": attributes | ({"namespace": namespace} if namespace else {}),
-        },
-    }
-    answer = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
-    return bool(answer["status"]["allowed"])
 
 
 def _reach(api: ClusterApi, pod: Body) -> Finding:

@@ -12,7 +12,7 @@ Body = dict[str, Any]
 _IMAGE_TROUBLE = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
 _MONITORING = "monitoring.coreos.com"
 _MONITORS = (
-    "helm upgrade quire charts/quire --namespace quire-system --reuse-values"
+    "helm upgrade quire charts/quire --namespace quire-system --reset-then-reuse-values"
     " --set podMonitors.enabled=true --set prometheusRule.enabled=true"
 )
 
