@@ -18,12 +18,13 @@ connect could fill the disk with them.
 import asyncio
 import logging
 import sys
+from http import HTTPStatus
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from quire_engine.config import ServerConfig
-from quire_engine.protocol.request_framing import framing_head
+from quire_engine.protocol.request_framing import find_fault, framing_head, in_origin_form
 from quire_engine.server.count_board import CountBoard, Gauge
 from quire_engine.server.errors import ApiError
 
@@ -45,6 +46,10 @@ class _HeadTooLongError(Exception):
     """Ends the parsing of a piece."""
 
 
+class _FaultError(Exception):
+    """Ends it, too: the head is answered with an error."""
+
+
 class BoundedHttpProtocol(HttpToolsProtocol):
     """One connection; its heads may take as long to come as it may stay idle between requests."""
 
@@ -60,6 +65,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     """What is being parsed."""
     _has_head = False
     """The parser is told of a head that was handed over before."""
+    _fault: tuple[int, str] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first head."""
@@ -137,6 +143,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._has_head:
             return
         self._stop_timer()
+        is_old = self.parser.get_http_version() == "1.0"
+        self._fault = find_fault(self.headers, is_http_1_0=is_old)
+        if self._fault is not None:
+            raise _FaultError  # the parser stops, and its error is answered below
+        if not self.url.startswith(b"/"):
+            self.url = in_origin_form(self.url, self.headers) or self.url
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -163,7 +175,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Refuse what is no request, and close: where the next one would begin is unknown."""
         if self._num_head_bytes > MAX_HEAD_BYTES:
             msg = _HEAD_TOO_LONG
-        self._refuse("400 Bad Request", ApiError(400, msg, code="invalid_http"))
+        status, message = self._fault or (400, msg)
+        line = f"{status} {HTTPStatus(status).phrase}"
+        self._refuse(line, ApiError(status, message, code="invalid_http"))
 
     def _refuse_connection(self) -> None:
         error = ApiError(

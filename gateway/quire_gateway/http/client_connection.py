@@ -207,6 +207,11 @@ class ClientConnection(asyncio.Protocol):
         )
         self._num_body_bytes, self._has_body_deadline = 0, False
         headers = reading.fields
+        if (fault := reading.find_fault()) is not None:
+            self._refuse(fault)
+            raise _RefusedError
+        if not self._target.startswith(b"/"):
+            reading.take_origin_form()
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > self._bounds.max_body_bytes:
             self._refuse_long_body()

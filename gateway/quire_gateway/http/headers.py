@@ -50,11 +50,13 @@ _NOT_TO_CLIENTS = _CONNECTION | {
 
 def to_engine(headers: Headers) -> Headers:
     """Return what an engine is sent of a client's headers."""
-    return [
-        pair
-        for pair in _without_named(headers)
-        if pair[0] not in _NOT_TO_ENGINES and not pair[0].startswith(_PREFIXES_NOT_TO_ENGINES)
-    ]
+    return [pair for pair in _without_named(headers) if _is_for_engines(pair[0])]
+
+
+def _is_for_engines(name: bytes) -> bool:
+    """Whether a header may pass; what others take for a dash is one here."""
+    name = name.replace(b"_", b"-")
+    return name not in _NOT_TO_ENGINES and not name.startswith(_PREFIXES_NOT_TO_ENGINES)
 
 
 def to_client(headers: Headers) -> Headers:

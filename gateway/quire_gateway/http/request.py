@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from quire_engine.protocol.request_framing import find_fault, in_origin_form, is_host
+from quire_gateway.errors import ApiError
 from quire_gateway.http.headers import Headers
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ class Request:
     Parameters
     ----------
     target
-        Path and query, as they came.
+        Path and query, as they came; or a URL: see `take_origin_form`.
     """
 
     __slots__ = (
@@ -49,6 +51,24 @@ class Request:
         self.pieces: list[bytes] = []
         self.num_body_bytes = 0
         """Counted among those of all connections, until the answer is complete."""
+
+    def find_fault(self) -> ApiError | None:
+        """Return why this is no request to be answered, if it is none; see `request_framing`."""
+        fields = self.fields
+        if (
+            len(fields) == len(self.headers)  # nothing comes twice
+            and b"transfer-encoding" not in fields
+            and is_host(fields.get(b"host", b" "))
+        ):
+            return None
+        fault = find_fault(self.headers, is_http_1_0=self.is_http_1_0)
+        return None if fault is None else ApiError(*fault, reason="invalid_http")
+
+    def take_origin_form(self) -> None:
+        """Have path and query alone, where the target names a host; that takes Host's place."""
+        path = in_origin_form(self.target, self.headers)
+        if path is not None:
+            self.target, self.fields = path, dict(self.headers)
 
     def find(self, name: bytes) -> bytes | None:
         """Return the only value of a header; None if there is none, or several."""

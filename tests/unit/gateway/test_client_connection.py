@@ -267,7 +267,8 @@ async def test_bodies_and_requests_ahead_are_no_heads() -> None:
     connection, wire, bounds = connect(answer_at_once)
     bounds.max_body_bytes = bounds.max_total_body_bytes = 1 << 20
     body = b"x" * 300_000
-    connection.data_received(b"POST /body HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body))
+    head = b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+    connection.data_received(head)
     connection.data_received(body[:100_000])
     connection.data_received(body[100_000:] + GET % 1)
     connection.data_received(b"".join(GET % n for n in range(2, 4000)))
@@ -284,3 +285,70 @@ async def test_who_reads_nothing_is_answered_nothing_more() -> None:
     connection.resume_writing()
     assert wire.answers() == [b"/1", b"/2", b"/3"]
     assert not wire.is_paused
+
+
+FAULTY_HEADS = [
+    (b"GET / HTTP/1.1\r\n", 400),
+    (b"GET / HTTP/1.1\r\nhost: a\r\nHost: b\r\n", 400),
+    (b"GET http://a/ HTTP/1.1\r\nhost: a\r\nHost: b\r\n", 400),
+    (b"GET / HTTP/1.0\r\nhost: a\r\nHost: a\r\n", 400),
+    (b"GET / HTTP/1.1\r\nhost: a/b\r\n", 400),
+    (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n", 501),
+    (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked, chunked\r\n", 501),
+    (b"POST / HTTP/1.1\r\nhost: x\r\nTE: x\r\nTransfer-Encoding: CHUNKED;q=1\r\n", 501),
+    (b"POST / HTTP/1.0\r\nhost: x\r\ntransfer-encoding: chunked\r\n", 400),
+]
+
+
+@pytest.mark.parametrize(("head", "status"), FAULTY_HEADS)
+async def test_heads_that_two_servers_would_read_differently_are_refused(
+    head: bytes, status: int
+) -> None:
+    connection, wire, _ = connect(answer_at_once)
+    connection.data_received(head + b"\r\n" + b"0\r\n\r\n" + GET % 2)
+    assert wire.written.startswith((b"HTTP/1.1 %d " % status, b"HTTP/1.1 400 "))
+    assert b"connection: close" in wire.written
+    assert wire.written.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.0\r\n",
+        b"GET / HTTP/1.1\r\nhost:\r\n",
+        b"GET / HTTP/1.1\r\nhost: [::1]:80 \r\n",
+        b"GET / HTTP/1.1\r\nhost: my_service.t4.svc:8080\r\naccept: a\r\naccept: b\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n",
+    ],
+)
+async def test_heads_that_are_as_they_should_be_are_taken(head: bytes) -> None:
+    connection, wire, _ = connect(answer_at_once)
+    connection.data_received(head + b"\r\n")
+    assert wire.answers() == [b"/"]
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "host"),
+    [
+        (b"http://other/v1/models?a=b", b"/v1/models?a=b", b"other"),
+        (b"HTTPS://other:81", b"/", b"other:81"),
+        (b"http://other?a", b"/?a", b"other"),
+        (b"http:///v1/models", b"http:///v1/models", b"x"),
+        (b"http://me@other/v1", b"http://me@other/v1", b"x"),
+        (b"//other/v1", b"//other/v1", b"x"),
+    ],
+)
+async def test_a_target_may_name_its_host(target: bytes, path: bytes, host: bytes) -> None:
+    asked: list[Request] = []
+
+    def application(client: ClientConnection, request: Request) -> None:
+        asked.append(request)
+        answer_at_once(client, request)
+
+    connection, wire, _ = connect(application)
+    connection.data_received(b"GET %b HTTP/1.1\r\nhost: x\r\nx: y\r\n\r\n" % target)
+    if not asked:  # the parser knows no such target
+        assert wire.written.startswith(b"HTTP/1.1 400 ")
+        return
+    assert (asked[0].target, asked[0].find(b"host")) == (path, host)
+    assert wire.answers() == [path]

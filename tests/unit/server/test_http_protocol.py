@@ -146,3 +146,32 @@ async def test_who_asks_for_another_protocol_is_answered_in_this_one(cut: int) -
             await wire.answered.wait()
         assert wire.sent.startswith(b"HTTP/1.1 200 ")
         assert not wire.is_closing()
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        (b"POST / HTTP/1.1\r\n", b"HTTP/1.1 400 Bad Request"),
+        (BEGINNING + b"host: y\r\n", b"HTTP/1.1 400 Bad Request"),
+        (BEGINNING + b"Transfer-Encoding: gzip, chunked\r\n", b"HTTP/1.1 501 Not Implemented"),
+    ],
+)
+async def test_heads_that_two_servers_would_read_differently_are_refused(
+    head: bytes, line: bytes
+) -> None:
+    connection, wire = connect()
+    connection.data_received(head + b"\r\n0\r\n\r\n")
+    assert wire.sent.startswith(line)
+    assert b'"code":"invalid_http"' in wire.sent
+    assert wire.is_closing()
+
+
+async def test_a_target_may_name_its_host() -> None:
+    connection, wire = connect()
+    target = b"http://127.0.0.1:8000/?a=b"
+    head = BEGINNING.replace(b" / ", b" %b " % target)
+    connection.data_received(head + b"content-length: 3\r\n\r\nabc")
+    await asyncio.wait_for(wire.answered.wait(), 60)
+    assert wire.sent.startswith(b"HTTP/1.1 200 OK")
+    assert dict(connection.scope["headers"])[b"host"] == b"127.0.0.1:8000"
+    connection.connection_lost(None)
