@@ -143,6 +143,17 @@ def test_ctrl_c_lets_answers_end_and_a_second_one_does_not(
         assert up.process.wait(timeout=60) == 0
 
 
+def test_what_ends_because_it_was_told_to_is_no_news(tmp_path: Path) -> None:
+    """Some send Ctrl-C twice at once, to the process and to its group."""
+    with RunningUp(tmp_path, resource()) as up:
+        up.wait_until_ready()
+        for _ in range(2):
+            up.process.send_signal(signal.SIGINT)
+        assert up.process.wait(timeout=120) == 0
+        up.wait_for("quire: ending")
+        assert "Restarted" not in up.output
+
+
 def test_too_few_gpus_are_a_condition_that_says_what_to_do(tmp_path: Path) -> None:
     wanted = resource(model=KNOWN, accelerators=[L4], scaling={"minReplicas": 2})
     with RunningUp(tmp_path, wanted, flags=("--simulate", "l4=1")) as up:

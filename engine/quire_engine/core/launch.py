@@ -5,16 +5,12 @@ of file means that the parent is gone, on any system and however it ended. On Li
 asked to kill the core as well, which also covers a core that hangs inside a library.
 """
 
-import ctypes
 import os
 import signal
-import sys
 
 import msgspec
 
 from quire_engine.config import EngineConfig
-
-_PR_SET_PDEATHSIG = 1
 
 
 class CoreLaunch(msgspec.Struct, kw_only=True):
@@ -41,14 +37,6 @@ def read_launch(fd: int) -> CoreLaunch:
             raise SystemExit("quire_engine.core is started by the API server, not by hand")
         line += chunk
     return msgspec.json.decode(bytes(line), type=CoreLaunch)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies, where the kernel can."""
-    if sys.platform != "linux":
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def ignore_terminal_signals() -> None:

@@ -21,18 +21,14 @@ from quire_engine.core.engine import EngineCore
 from quire_engine.core.front_desk import FrontDesk
 from quire_engine.core.grammars import GrammarDesk
 from quire_engine.core.inputs import InputThread
-from quire_engine.core.launch import (
-    CoreLaunch,
-    die_with_parent,
-    ignore_terminal_signals,
-    read_launch,
-)
+from quire_engine.core.launch import CoreLaunch, ignore_terminal_signals, read_launch
 from quire_engine.core.loop import StepLoop
 from quire_engine.core.outputs import OutputSockets
 from quire_engine.errors import QuireError
 from quire_engine.execution.base import Executor
 from quire_engine.execution.factory import create_executor
 from quire_engine.execution.recovering import with_retries
+from quire_engine.parent import die_with_parent
 from quire_engine.profiles.engine_profile import Calibration
 from quire_engine.protocol.messages import (
     CoreFailed,

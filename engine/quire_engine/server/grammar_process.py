@@ -20,11 +20,12 @@ from pathlib import Path
 import msgspec
 
 from quire_engine.config import EngineConfig
-from quire_engine.core.launch import die_with_parent, ignore_terminal_signals
+from quire_engine.core.launch import ignore_terminal_signals
 from quire_engine.grammar.compiler import CompiledGrammar, Compiler
 from quire_engine.grammar.matching import GrammarState
 from quire_engine.grammar.refusal import SchemaError
 from quire_engine.grammar.writing import decode_spec, write_grammar
+from quire_engine.parent import die_with_parent
 from quire_engine.protocol.grammar import Grammar, Vocabulary
 from quire_engine.server.model_files import choose_tokenizer
 from quire_engine.tokenizing.frames import read_frame, write_frame

@@ -15,8 +15,9 @@ from typing import Any, Never
 
 import msgspec
 
-from quire_engine.core.launch import die_with_parent, ignore_terminal_signals
+from quire_engine.core.launch import ignore_terminal_signals
 from quire_engine.errors import ModelError, RequestError
+from quire_engine.parent import die_with_parent
 from quire_engine.tokenizing.chat_template import ChatTemplate
 from quire_engine.tokenizing.frames import read_frame, write_frame
 

@@ -19,9 +19,10 @@ import uvloop
 
 from quire_engine import logs
 from quire_engine.core.client import CoreClient
-from quire_engine.core.launch import die_with_parent, ignore_terminal_signals
+from quire_engine.core.launch import ignore_terminal_signals
 from quire_engine.core.shared_core import SharedCore
 from quire_engine.errors import QuireError, exit_status
+from quire_engine.parent import die_with_parent
 from quire_engine.server.acceptor import Acceptor
 from quire_engine.server.access import Access
 from quire_engine.server.app import create_app

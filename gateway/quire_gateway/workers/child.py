@@ -2,7 +2,8 @@
 
 The supervisor starts it, and gives it sockets and memory that outlive it. A socket
 to the supervisor says that it lives, and once that it is ready. When the other end is gone, so is
-the supervisor, and this process ends, too.
+the supervisor, and this process ends, too. On Linux the kernel kills it then, which also covers one
+that hangs: it would keep its part of the clients' port.
 """
 
 import asyncio
@@ -17,8 +18,8 @@ from typing import Literal
 import msgspec
 import uvloop
 
-from quire_engine.config import ObservabilityConfig
 from quire_engine.logs import configure
+from quire_engine.parent import die_with_parent
 from quire_gateway.errors import GatewayError
 from quire_gateway.settings import GatewaySettings
 
@@ -40,6 +41,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether one was there before it."""
     settings: GatewaySettings
     tether: int
+    supervisor: int
+    """Its process id."""
     court_address: str
     """Of the unix socket that workers reach the decider at, without its leading zero."""
     court: int = -1
@@ -116,7 +119,8 @@ class Tether:
 def main() -> int:
     """Run the child; the exit status is returned."""
     plan = msgspec.json.decode(sys.argv[1], type=Plan)
-    configure(ObservabilityConfig(log_format=plan.settings.log_format), "gateway")
+    die_with_parent(plan.supervisor)
+    configure(plan.settings.observability, "gateway")
     # until the event loop takes them: whoever is told to end before that just ends
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:

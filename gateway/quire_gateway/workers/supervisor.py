@@ -12,6 +12,7 @@ memory in which that publishes; and the last certificate that was good. It has n
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 from contextlib import suppress
@@ -131,6 +132,7 @@ class _Supervisor:
                 is_again=is_again,
                 settings=self._settings,
                 tether=-1,
+                supervisor=os.getpid(),
                 court_address=self._court.getsockname()[1:].decode(),
                 court=self._court.fileno() if is_decider else -1,
                 routing_board=routing_board,

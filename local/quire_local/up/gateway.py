@@ -107,6 +107,7 @@ class GatewayProcess:
 
     def hurry(self) -> None:
         """End the answers that are left."""
+        self._asked_to_end.set()
         if self._child is not None:
             self._child.send(signal.SIGINT)
 

@@ -163,6 +163,8 @@ class _Run:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._wake.wait()
             await asyncio.sleep(_SPACING_SECONDS)
+            if self._first.is_set():
+                break  # what ends now is no news
             self._wake.clear()
             self._look()
             self._raise_failures(tasks)

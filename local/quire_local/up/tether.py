@@ -11,7 +11,7 @@ import signal
 import sys
 from threading import Thread
 
-from quire_engine.core.launch import die_with_parent
+from quire_engine.parent import die_with_parent
 
 
 def main() -> None:
