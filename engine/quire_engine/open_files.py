@@ -24,7 +24,8 @@ def raise_open_files(num_connections: int, files_each: int = 1) -> None:
     if allowed < wanted:
         _log.warning(
             "this process may open %d files, which is too few for %d connections; raise the limit"
-            " (ulimit -n) or lower max_connections",
+            " (ulimit -n) or lower --max-connections: %d have room",
             allowed,
             num_connections,
+            max(allowed - _OTHER_FILES, 0) // files_each,
         )

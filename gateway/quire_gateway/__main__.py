@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import uvloop
 
-from quire_engine.config import ObservabilityConfig
 from quire_engine.logs import configure
 from quire_gateway.errors import GatewayError
 from quire_gateway.run import run
@@ -21,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until told to stop; the exit status is returned."""
     try:
         settings = parse(sys.argv[1:] if argv is None else argv)
-        configure(ObservabilityConfig(log_format=settings.log_format), "gateway")
+        configure(settings.observability, "gateway")
         is_compiled = not (exchange.__file__ or "").endswith(".py")
         _log.info("requests go through %s", "compiled code" if is_compiled else "plain Python")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -32,8 +32,8 @@ async def run(settings: GatewaySettings) -> int:
     GatewayError
         It cannot start; the message is for the user.
     """
-    # each client's request has a connection to an engine
-    raise_open_files(settings.max_connections, files_each=2)
+    # each client's request has a connection to an engine; workers have the same limit, each
+    raise_open_files(settings.connections_each, files_each=2)
     if settings.workers > 1:  # its modules are of no use to others
         from quire_gateway.workers.supervisor import supervise
 

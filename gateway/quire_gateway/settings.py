@@ -6,10 +6,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import NoReturn
+from math import ceil
+from typing import NoReturn, get_args
 
+from quire_engine.config import ObservabilityConfig
 from quire_engine.config.fields import documentation
-from quire_engine.config.kinds import LogFormat
+from quire_engine.config.kinds import LogFormat, LogLevel
 from quire_gateway.errors import SettingsError
 
 _PREFIX = "QUIRE_GATEWAY_"
@@ -87,10 +89,14 @@ class GatewaySettings:
     http://127.0.0.1:4318. Default: as OpenTelemetry's variables say, else nowhere."""
     log_format: LogFormat = "json"
     """json, or text for people."""
+    log_level: LogLevel = "info"
+    """Least severe messages that are logged: debug, info, warning or error. With debug, also what
+    unexpected errors say, which may quote a request."""
 
     def __post_init__(self) -> None:
         """Refuse what would fail later, or never be noticed."""
         self._check_together()
+        self._check_logs()
         for name in _ABOVE_ZERO:
             if not 0 < getattr(self, name) < math.inf:
                 self._refuse(name, "a number above 0")
@@ -104,8 +110,6 @@ class GatewaySettings:
         for name in ("port", "management_port"):
             if not 0 <= getattr(self, name) <= 65535:
                 self._refuse(name, "a port, 0 to 65535")
-        if self.log_format not in ("json", "text"):
-            self._refuse("log_format", "json or text")
 
     def _check_together(self) -> None:
         """Refuse what cannot be said together, or not alone."""
@@ -119,6 +123,21 @@ class GatewaySettings:
             raise SettingsError("--namespaces needs --kubernetes")
         if bool(self.tls_certificate_file) != bool(self.tls_key_file):
             raise SettingsError("--tls-certificate-file and --tls-key-file need each other")
+
+    def _check_logs(self) -> None:
+        for name, kind in (("log_format", LogFormat), ("log_level", LogLevel)):
+            if getattr(self, name) not in get_args(kind):
+                self._refuse(name, " or ".join(get_args(kind)))
+
+    @property
+    def observability(self) -> ObservabilityConfig:
+        """How its processes log."""
+        return ObservabilityConfig(log_format=self.log_format, log_level=self.log_level)
+
+    @property
+    def connections_each(self) -> int:
+        """Most connections of clients of one process."""
+        return ceil(self.max_connections / self.workers)
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """A gateway that may open no more files: its own fault, and no engine's."""
 
+import json
 import resource
 from itertools import count
 from pathlib import Path
@@ -41,3 +42,23 @@ def _first_free(pid: int) -> int:
     """The number that the next file of a process would have."""
     used = {int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()}
     return next(number for number in count() if number not in used)
+
+
+@pytest.mark.parametrize(("workers", "is_enough"), [("1", False), ("2", True)])
+def test_a_limit_that_is_too_low_is_told_once(
+    tmp_path: Path, workers: str, *, is_enough: bool
+) -> None:
+    """Each process has the limit for itself: two descriptors for a connection, and some."""
+    log, routing = tmp_path / "log", tmp_path / "r.json"
+    routing.write_text(json.dumps([service([])]))
+    program = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (12000, 12000))\n"
+        "from quire_gateway.__main__ import main\n"
+        "sys.exit(main())\n"
+    )
+    flags = ("--routing", str(routing), "--management-port", "0", "--workers", workers)
+    with RunningServer(*flags, program=("-c", program), stderr=log):
+        pass
+    told = log.read_text().count("lower --max-connections: 5936 have room")
+    assert told == (0 if is_enough else 1)

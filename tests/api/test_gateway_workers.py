@@ -5,6 +5,7 @@ That requests are answered as by one process is tested by all tests of gateways,
 """
 
 import asyncio
+import hashlib
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
+from quire_gateway.workers.snapshot import PUBLISH_SECONDS
 from tests.api.gateway_load import GatewayLoad
 from tests.api.gateways import (
     FakeEngines,
@@ -301,3 +303,62 @@ async def test_without_its_supervisor_none_is_left(tmp_path: Path) -> None:
         assert len(children) == 3
         one.process.kill()
         await wait_until_async(lambda: not any(map(is_alive, children)))
+
+
+async def test_those_that_hang_end_with_their_supervisor(tmp_path: Path) -> None:
+    with RunningGateway(tmp_path / "r", [service([])], *TWO_WORKERS) as one:
+        children = one.children("worker") + one.children("decider")
+        for worker in one.children("worker"):
+            os.kill(worker, signal.SIGSTOP)
+        one.process.kill()
+        await wait_until_async(lambda: not any(map(is_alive, children)))
+
+
+async def test_a_deadline_that_ends_while_the_decider_is_silent_is_no_want_of_engines(
+    http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    body = {"model": MODEL, "prompt": "a"}
+    deadline = {"x-quire-deadline-ms": "200"}
+    with FakeEngines() as fakes:
+        documents = [service([fakes.add(answer_ok)])]
+        with RunningGateway(tmp_path / "r", documents, *TWO_WORKERS) as one:
+            await until(one, lambda: one.num_eligible() == 1)
+            (decider,) = one.children("decider")
+            while True:  # a worker that knows already that it is alone asks nobody
+                os.kill(decider, signal.SIGSTOP)
+                answer = await http.post(one.url + "/v1/completions", json=body, headers=deadline)
+                os.kill(decider, signal.SIGCONT)
+                if answer.status_code != 200:
+                    break
+                await until(one, lambda: one.num_eligible() == 1)
+    assert answer.status_code == 429
+    assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+    assert "within its deadline" in answer.json()["error"]["message"]
+
+
+async def test_deciders_that_end_give_no_key_its_minute_back(
+    http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    digest = hashlib.sha256(b"k").hexdigest()
+    key = {"name": "k", "sha256": digest, "requests_per_minute": 12}
+    body = {"model": MODEL, "prompt": "a"}
+    loop = asyncio.get_running_loop()
+    with FakeEngines() as fakes:
+        documents = [service([fakes.add(answer_ok)], api_keys=[key])]
+        with RunningGateway(tmp_path / "r", documents, *TWO_WORKERS) as one:
+            await until(one, lambda: one.num_eligible() == 1)
+            answered, began_at = 0, loop.time()
+            for _ in range(3):
+                last_at = loop.time()
+                while loop.time() < last_at + 8 * PUBLISH_SECONDS:
+                    bearer = {"authorization": "Bearer k"}
+                    answer = await http.post(one.url + "/v1/completions", json=body, headers=bearer)
+                    assert answer.status_code in (200, 429)
+                    if answer.is_success:
+                        answered, last_at = answered + 1, loop.time()
+                (decider,) = one.children("decider")
+                os.kill(decider, signal.SIGKILL)
+                await wait_until_async(lambda pid=decider: not is_alive(pid))  # type: ignore[misc]
+                await until(one, lambda: one.num_eligible() == 1)
+            minutes = (loop.time() - began_at) / 60
+    assert answered <= 12 + 12 * minutes + 1

@@ -107,6 +107,7 @@ async def test_now_means_now_or_a_refusal_at_once(
     before = scrape(narrow)
     async with busy(narrow, http):
         refused = await asyncio.to_thread(ask, narrow, admit="now")
+        told = await asyncio.to_thread(ask, narrow, admit="now", gateway="g;1")
         hopeless = await asyncio.to_thread(ask, narrow, admit="now", cost_hint="blocks=64")
 
     for response in (refused, hopeless):
@@ -115,8 +116,11 @@ async def test_now_means_now_or_a_refusal_at_once(
         assert 1 <= int(response.headers["retry-after"]) <= 60
         assert 1000 <= int(response.headers["retry-after-ms"]) <= 60_000
     counted = scrape(narrow)
-    for reason in ("no_room", "cost_hint"):
-        assert counted[decisions(reason)] == before[decisions(reason)] + 1
+    for reason, number in (("no_room", 2), ("cost_hint", 1)):
+        assert counted[decisions(reason)] == before[decisions(reason)] + number
+    # a gateway, which only guesses how long a prompt is, is told
+    assert told.headers["x-quire-usage"] == "prompt=4;completion=0;cached=0"
+    assert "x-quire-usage" not in refused.headers
 
 
 async def test_a_deadline_that_cannot_be_met_is_refused_while_it_waits_or_before(

@@ -70,14 +70,20 @@ class GenerationResponse(Response):
                         return
                     body = await self._collect(pieces)
         except ApiError as error:
-            await error.response()(scope, receive, send)
+            response = error.response()
+            if error.status == 429 and self._answering.is_for_gateway:
+                self._add_usage(response)  # it has only guessed how long the prompt is
+            await response(scope, receive, send)
             return
         if body is not None:
             response = Response(body, media_type="application/json")
             if self._answering.is_for_gateway:
-                usage = write_usage(self._answering.token_usage)
-                response.raw_headers.append((USAGE_HEADER, usage))
+                self._add_usage(response)
             await response(scope, receive, send)
+
+    def _add_usage(self, response: Response) -> None:
+        usage = write_usage(self._answering.token_usage)
+        response.raw_headers.append((USAGE_HEADER, usage))
 
     async def _collect(self, pieces: AsyncIterator[News]) -> bytes | None:
         """All answers, or None when the client has left."""

@@ -17,7 +17,7 @@ from math import inf
 from operator import itemgetter
 
 from quire_gateway.choosing.demand import Demand
-from quire_gateway.choosing.endpoint import Endpoint
+from quire_gateway.choosing.endpoint import Endpoint, count_shared
 from quire_gateway.choosing.figures import Figures
 
 Chance = Callable[[], float]
@@ -69,7 +69,8 @@ def choose(
         Whether it may wait for an endpoint that has its prompt, where others have little to spare.
     """
     best, scored = inf, []
-    block_size, num_blocks, all_uncached = 0, 0.0, count_uncached(demand, 0)
+    block_size, num_blocks, deviation = 0, 0.0, 0.0
+    all_uncached = count_uncached(demand, 0)
     latest = _latest(demand, now)
     most_hits = max(hits.values(), default=0)
     usable = _usable(_sample(endpoints, hits, chance), without, now, stale_seconds)
@@ -78,12 +79,14 @@ def choose(
     for endpoint, figures in usable:
         if figures.block_size != block_size:  # engines of one service have the same, mostly
             block_size = figures.block_size
-            num_blocks = demand.blocks(block_size)
+            num_blocks, deviation = demand.blocks_and_deviation(block_size)
         num_hits = hits.get(endpoint.slot, 0)
         needed = num_blocks
         if num_hits:
             needed -= count_shared(demand, endpoint, num_hits, block_size)
-        if needed >= endpoint.refused_blocks or not has_room(figures, demand, needed):
+        if needed >= endpoint.refused_blocks:
+            continue
+        if not has_room(figures, demand, needed + figures.z * deviation):
             continue
         uncached = count_uncached(demand, num_hits) if num_hits else all_uncached
         until_first = uncached * figures.seconds_per_prompt_token
@@ -129,7 +132,7 @@ def has_room(figures: Figures, demand: Demand, num_blocks: float) -> bool:
     Parameters
     ----------
     num_blocks
-        What the demand is there, in the engine's blocks.
+        What the demand is there, in the engine's blocks, with what is kept from the ceiling for it.
     """
     if figures.is_empty:
         return True  # whether it can ever fit is for the engine to say: it counts the tokens
@@ -173,16 +176,6 @@ def count_uncached(demand: Demand, num_hits: int) -> float:
         return float(demand.num_prompt_tokens)
     share = 1.0 - num_hits / len(demand.chunks)
     return max(share * demand.num_prompt_tokens, 1.0)
-
-
-def count_shared(demand: Demand, endpoint: Endpoint, num_hits: int, block_size: int) -> int:
-    """Return how many of its blocks a request would share with those that are in flight there.
-
-    What is cached and in no one's use saves seconds, and no room.
-    """
-    if not num_hits or not endpoint.shares(demand.chunks[0]):
-        return 0
-    return int(num_hits / len(demand.chunks) * demand.num_prompt_tokens) // block_size
 
 
 def _weigh_copy(demand: Demand, uncached: float, most_hits: int) -> float:

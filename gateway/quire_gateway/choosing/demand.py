@@ -1,7 +1,7 @@
 """What a request is expected to take: from its size, and from how long others' answers were."""
 
 from collections.abc import Iterable
-from math import gcd
+from math import gcd, sqrt
 
 from quire_engine.profiles.output_length import OutputLengthSketch, SketchState, SurvivalCurve
 from quire_engine.protocol.cost import HORIZONS, predict_occupancy
@@ -12,6 +12,8 @@ word; in languages with shorter tokens a prompt looks smaller here than it is.""
 
 
 _MAX_KNOWN = 4096
+_Z = 1.5
+"""Deviations are told for engines that keep about so many from their ceiling: they begin so."""
 
 
 class Expectations:
@@ -26,7 +28,7 @@ class Expectations:
     def __init__(self, survival: SurvivalCurve) -> None:
         self._survival = survival
         self._lengths: dict[int, float] = {}
-        self._peaks: dict[tuple[int, int, int, int, int], float] = {}
+        self._peaks: dict[tuple[int, int, int, int, int], tuple[float, float]] = {}
 
     def mean_length(self, max_tokens: int) -> float:
         """See `expect_tokens`."""
@@ -39,8 +41,11 @@ class Expectations:
 
     def peak_blocks(
         self, num_tokens: int, max_tokens: int, block_size: int, shared: int, num_sequences: int
-    ) -> float:
-        """Return the largest number of blocks that is expected to be held at once.
+    ) -> tuple[float, float]:
+        """Return the largest number of blocks that is expected at once, and its deviation.
+
+        Engines keep a few standard deviations from their ceiling. The second number is what each
+        of them adds to the first.
 
         Parameters
         ----------
@@ -56,7 +61,7 @@ class Expectations:
         if known is None:
             if len(self._peaks) >= _MAX_KNOWN:
                 self._peaks.clear()
-            known = self._peaks[key] = predict_occupancy(
+            occupancy = predict_occupancy(
                 private_tokens=tokens,
                 block_size=block_size,
                 num_generated=0,
@@ -64,7 +69,10 @@ class Expectations:
                 survival=self._survival.survival,
                 fixed_blocks=shared,
                 num_sequences=num_sequences,
-            ).peak
+            )
+            pairs = zip(occupancy.mean, occupancy.variance, strict=True)
+            upper = max(mean + _Z * sqrt(max(variance, 0.0)) for mean, variance in pairs)
+            known = self._peaks[key] = occupancy.peak, (upper - occupancy.peak) / _Z
         return known
 
 
@@ -83,6 +91,8 @@ class Demand:
         Names of the prompt's parts.
     deadline_seconds
         By this moment of the gateway's clock the first token is due; None for whenever.
+    prompt_error
+        By what share of its length the prompt is likely to be longer or shorter than estimated.
     """
 
     __slots__ = (
@@ -95,6 +105,7 @@ class Demand:
         "num_output_tokens",
         "num_prompt_tokens",
         "num_sequences",
+        "prompt_error",
     )
 
     def __init__(
@@ -107,6 +118,7 @@ class Demand:
         is_background: bool = False,
         chunks: tuple[int, ...] = (),
         deadline_seconds: float | None = None,
+        prompt_error: float = 0.0,
     ) -> None:
         self.num_prompt_tokens = num_prompt_tokens
         self.max_tokens = max_tokens
@@ -114,24 +126,38 @@ class Demand:
         self.is_background = is_background
         self.chunks = chunks
         self.deadline_seconds = deadline_seconds
+        self.prompt_error = prompt_error
         known = survival if isinstance(survival, Expectations) else Expectations(survival)
         self._expectations = known
         self.num_output_tokens = known.mean_length(max_tokens)
         """Expected length of an answer."""
-        self._blocks: dict[int, float] = {}
+        self._blocks: dict[int, tuple[float, float]] = {}
+
+    def count_prompt(self, num_prompt_tokens: int) -> None:
+        """Its prompt was counted: it is as long as this."""
+        self.num_prompt_tokens, self.prompt_error = num_prompt_tokens, 0.0
+        self._blocks.clear()
 
     def blocks(self, block_size: int) -> float:
         """Return the largest number of blocks that it is expected to hold at once."""
+        return self.blocks_and_deviation(block_size)[0]
+
+    def blocks_and_deviation(self, block_size: int) -> tuple[float, float]:
+        """See `Expectations.peak_blocks`; the prompt's length scatters, too."""
         known = self._blocks.get(block_size)
         if known is None:
             shared = (self.num_prompt_tokens // block_size) if self.num_sequences > 1 else 0
-            known = self._blocks[block_size] = self._expectations.peak_blocks(
+            peak, deviation = self._expectations.peak_blocks(
                 self.num_prompt_tokens - shared * block_size,
                 self.max_tokens,
                 block_size,
                 shared,
                 self.num_sequences,
             )
+            if self.prompt_error:
+                error = self.prompt_error * self.num_prompt_tokens / block_size
+                deviation = sqrt(deviation * deviation + error * error)
+            known = self._blocks[block_size] = peak, deviation
         return known
 
 

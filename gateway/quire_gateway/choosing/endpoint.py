@@ -8,6 +8,7 @@ run until the next state comes.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf
@@ -30,8 +31,12 @@ _TRIAL_SECONDS = 5.0
 @dataclass(slots=True)
 class _Sent:
     num_blocks: float
+    """Beyond those that it shares."""
+    num_shared_blocks: float
+    prompt_blocks: float
+    variance: float
     num_prompt_tokens: float
-    prefix: int | None
+    chunks: tuple[int, ...]
     is_included: bool = False
     """Whether the engine's state counts it."""
 
@@ -69,10 +74,13 @@ class Endpoint:
         """It refused a request of this size since its last news: larger ones need not try."""
         self._gateway = gateway
         self._sent: dict[int, _Sent] = {}
-        self._prefixes: Counter[int] = Counter()
-        """First chunks of the prompts in flight."""
+        self._in_flight: Counter[int] = Counter()
+        """Chunks of the prompts in flight."""
+        self._held: Counter[int] = Counter()
+        """Of those that the state counts: their blocks are held there."""
         # sums, for there may be thousands of requests; they are made anew with each state
         self._num_pending, self._pending_blocks, self._pending_tokens = 0, 0.0, 0.0
+        self._pending_variance = 0.0
         self._num_ended, self._ended_blocks = 0, 0.0
         self._figures: Figures | None = None
         self._speeds = KnownSpeeds()
@@ -88,6 +96,7 @@ class Endpoint:
         return OwnLoad(
             num_requests=self._num_pending,
             num_blocks=self._pending_blocks,
+            variance=self._pending_variance,
             num_prompt_tokens=self._pending_tokens,
             num_ended_requests=self._num_ended,
             num_ended_blocks=self._ended_blocks,
@@ -108,9 +117,13 @@ class Endpoint:
         self.beat(now)
         highest = state.gateways.get(self._gateway, 0)
         self._num_pending, self._pending_blocks, self._pending_tokens = 0, 0.0, 0.0
+        self._pending_variance = 0.0
+        self._held.clear()
         for counter, sent in self._sent.items():
             sent.is_included = counter <= highest
-            if not sent.is_included:
+            if sent.is_included:
+                self._held.update(sent.chunks)
+            else:
                 self._count(sent, 1)
         self._num_ended, self._ended_blocks = 0, 0.0
         self._figures = None
@@ -127,24 +140,73 @@ class Endpoint:
         self.state = None
         self._figures = None
 
+    def take(
+        self, counter: int, demand: Demand, num_hits: int, num_uncached: float, now: float
+    ) -> float:
+        """Count a request that goes there now; returns the blocks that it takes there.
+
+        Parameters
+        ----------
+        num_hits
+            Chunks of its prompt that are cached there.
+        num_uncached
+            Tokens of it that are not.
+        """
+        figures = self.figures
+        if figures is None:
+            self.send(counter, 0.0, num_uncached, now, chunks=demand.chunks)
+            return 0.0
+        size = figures.block_size
+        num_blocks, deviation = demand.blocks_and_deviation(size)
+        num_shared = count_shared(demand, self, num_hits, size)
+        self.send(
+            counter,
+            num_blocks - num_shared,
+            num_uncached,
+            now,
+            chunks=demand.chunks,
+            num_shared_blocks=num_shared,
+            prompt_blocks=demand.num_prompt_tokens / size,
+            deviation=deviation,
+        )
+        return num_blocks - num_shared
+
     def send(
         self,
         counter: int,
         num_blocks: float,
         num_prompt_tokens: float,
         now: float,
-        prefix: int | None = None,
+        *,
+        chunks: tuple[int, ...] = (),
+        num_shared_blocks: float = 0.0,
+        prompt_blocks: float = 0.0,
+        deviation: float = 0.0,
     ) -> None:
         """Count a request that goes there now.
 
         Parameters
         ----------
-        prefix
-            Name of its prompt's first chunk.
+        num_blocks
+            What it takes beyond `num_shared_blocks`, which others hold there.
+        num_prompt_tokens
+            Of them, those that are computed.
+        chunks
+            Names of its prompt's parts.
+        prompt_blocks
+            All of its prompt's.
+        deviation
+            Of its blocks; see `Expectations.peak_blocks`.
         """
-        sent = self._sent[counter] = _Sent(num_blocks, num_prompt_tokens, prefix)
-        if prefix is not None:
-            self._prefixes[prefix] += 1
+        sent = self._sent[counter] = _Sent(
+            num_blocks,
+            num_shared_blocks,
+            prompt_blocks,
+            deviation * deviation,
+            num_prompt_tokens,
+            chunks,
+        )
+        self._in_flight.update(chunks)
         if (figures := self.figures) is not None:
             seconds = num_prompt_tokens * figures.seconds_per_prompt_token
             self.busy_until = max(self.busy_until, now) + seconds
@@ -164,23 +226,37 @@ class Endpoint:
             seconds += demand.num_sequences * demand.max_tokens * figures.seconds_per_output_token
         return seconds
 
-    def end(self, counter: int) -> None:
-        """The request has ended, was refused or given up."""
+    def end(self, counter: int, *, gives_back: bool = True) -> None:
+        """The request has ended, was refused or given up.
+
+        Parameters
+        ----------
+        gives_back
+            Whether the engine has now what its state says that it holds for it. What was refused
+            held nothing, though the state counts it among those that came; of a client that has
+            left the engine hears later.
+        """
         sent = self._sent.pop(counter)
-        if sent.prefix is not None:
-            self._prefixes[sent.prefix] -= 1
-            if not self._prefixes[sent.prefix]:
-                del self._prefixes[sent.prefix]
+        _take_off(self._in_flight, sent.chunks)
         if sent.is_included:
-            self._num_ended += 1
-            self._ended_blocks += sent.num_blocks
+            _take_off(self._held, sent.chunks)
+            if gives_back:
+                self._num_ended += 1
+                self._ended_blocks += self._given_back(sent)
         else:
             self._count(sent, -1)
         self._figures = None
 
-    def shares(self, prefix: int) -> bool:
-        """Whether a prompt that begins so is in flight there: its blocks are held anyhow."""
-        return prefix in self._prefixes
+    def is_sent(self, prefix: int) -> bool:
+        """Whether a prompt that begins so is in flight there."""
+        return prefix in self._in_flight
+
+    def num_held(self, chunks: Sequence[int], most: int) -> int:
+        """Return how many of a prompt's chunks others hold there, `most` of which it has cached.
+
+        Only by what the state counts: one that is still on its way there has no blocks yet.
+        """
+        return _count_known(self._held, chunks, most)
 
     def refuse(self, num_blocks: float) -> None:
         """It had no room for a request of this size."""
@@ -234,7 +310,50 @@ class Endpoint:
         """Whether, after it was ejected, it may have one request more."""
         return len(self._sent) <= (now - self.ejected_until) / _TRIAL_SECONDS
 
+    def _given_back(self, sent: _Sent) -> float:
+        """Blocks that are free with its end: what others share with it stays."""
+        own = sent.num_blocks + sent.num_shared_blocks
+        num_shared = _count_known(self._in_flight, sent.chunks, len(sent.chunks))
+        if not num_shared:
+            return own
+        return max(own - sent.prompt_blocks * num_shared / len(sent.chunks), 0.0)
+
     def _count(self, sent: _Sent, times: int) -> None:
         self._num_pending += times
         self._pending_blocks += times * sent.num_blocks
+        self._pending_variance += times * sent.variance
         self._pending_tokens += times * sent.num_prompt_tokens
+
+
+def _take_off(counts: Counter[int], names: Iterable[int]) -> None:
+    """Count each of them once less."""
+    for name in names:
+        if counts[name] > 1:
+            counts[name] -= 1
+        else:
+            del counts[name]
+
+
+def _count_known(known: Counter[int], chunks: Sequence[int], most: int) -> int:
+    """Return how many of the first chunks are known, at most so many."""
+    if not known or not most or chunks[0] not in known:
+        return 0
+    low, high = 1, most  # a chunk's name stands for all before it, too
+    while low < high:
+        middle = (low + high + 1) // 2
+        if chunks[middle - 1] in known:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def count_shared(demand: Demand, endpoint: Endpoint, num_hits: int, block_size: int) -> int:
+    """Return how many of its blocks a request would share with those that are in flight there.
+
+    What is cached and in no one's use saves seconds, and no room.
+    """
+    num_held = endpoint.num_held(demand.chunks, num_hits)
+    if not num_held:
+        return 0
+    return int(num_held / len(demand.chunks) * demand.num_prompt_tokens) // block_size

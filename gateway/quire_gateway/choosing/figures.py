@@ -5,6 +5,7 @@ handful of numbers of each endpoint.
 """
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import NamedTuple
 
 from quire_engine.profiles.step_time import StepTimeModel, count_pairs
@@ -28,6 +29,8 @@ class OwnLoad:
 
     num_requests: int = 0
     num_blocks: float = 0.0
+    variance: float = 0.0
+    """Of its blocks."""
     num_prompt_tokens: float = 0.0
     num_ended_requests: int = 0
     """Of those that the state includes, how many have ended since."""
@@ -44,6 +47,8 @@ class Figures:
     free_blocks: float
     """Below the ceiling of interactive requests."""
     free_background_blocks: float
+    z: float
+    """So many standard deviations of what comes the engine keeps from its ceiling."""
     num_free_seats: int
     num_requests: int
     """In the engine and on the way to it."""
@@ -110,7 +115,12 @@ def compute_figures(state: EngineState, own: OwnLoad, known: KnownSpeeds) -> Fig
     limits = state.thresholds
     admission = limits.admission if limits else 1.0
     background = limits.background if limits else admission
-    taken = blocks.reserved + blocks.queued + own.num_blocks - own.num_ended_blocks
+    z = state.z or 0.0
+    there = blocks.reserved + blocks.queued
+    num_left = max(seats.running + seats.waiting - own.num_ended_requests, 0)
+    # who has ended held no more than all, and left at least something to each of the others
+    taken = max(there - own.num_ended_blocks, float(min(num_left, there))) + own.num_blocks
+    taken += z * sqrt(max(own.variance, 0.0))
     num_requests = max(seats.running + seats.waiting + own.num_requests - own.num_ended_requests, 0)
     num_decodes = min(num_requests, seats.slots)
     ahead = state.num_prompt_tokens_ahead
@@ -125,6 +135,7 @@ def compute_figures(state: EngineState, own: OwnLoad, known: KnownSpeeds) -> Fig
         is_empty=num_requests == 0,
         free_blocks=admission * blocks.total - taken + blocks.yielding,
         free_background_blocks=background * blocks.total - taken,
+        z=z,
         num_free_seats=seats.slots - num_requests,
         num_requests=num_requests,
         queue_seconds=(ahead + own.num_prompt_tokens) * per_token,

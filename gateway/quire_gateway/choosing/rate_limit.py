@@ -24,6 +24,14 @@ class RateLimit:
         self._level = self._level_at(now) * per_minute / self._per_minute
         self._per_minute, self._at = per_minute, max(now, self._at)
 
+    def share_left(self, now: float) -> float:
+        """Return what share of a minute's worth may be taken; below 0 where too much was."""
+        return self._level_at(now) / self._per_minute
+
+    def resume(self, share: float, at: float) -> None:
+        """Go on where another one was at a moment, which may be past."""
+        self._level, self._at = share * self._per_minute, at
+
     def seconds_until(self, amount: float, now: float) -> float:
         """Return how long it takes until `amount` may be taken; 0 if it may now.
 

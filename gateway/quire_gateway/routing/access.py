@@ -4,7 +4,7 @@ A key is looked up by its hash, so that how long that takes says nothing of it.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from quire_gateway.choosing.rate_limit import RateLimit
 from quire_gateway.errors import ApiError
@@ -14,6 +14,9 @@ NOBODY = ApiKey(name="", sha256="")
 """Stands for a client of a service that asks for no keys."""
 
 _NO_LIMITS = (None, None)
+
+Left = tuple[str, float | None, float | None]
+"""A key's SHA-256, and what shares of a minute's worth of requests and of tokens are left to it."""
 
 
 class Access:
@@ -28,6 +31,8 @@ class Access:
     def __init__(self, document: RoutingDocument, tell: Callable[[float], float]) -> None:
         self._keys: dict[str, ApiKey] = {}
         self._limits: dict[str, tuple[RateLimit | None, RateLimit | None]] = {}
+        self._using: set[str] = set()
+        """Keys whose limits are not whole, and some that were so."""
         self._tell = tell
         self._document = document
         self.update(document, now=0.0)
@@ -45,6 +50,37 @@ class Access:
             )
         for digest in old.keys() - self._keys.keys():
             del self._limits[digest]
+        self._using &= self._keys.keys()
+
+    def left(self, now: float) -> list[Left]:
+        """Return what is left to keys that have used some of their limits."""
+        found: list[Left] = []
+        for digest in list(self._using):
+            requests, tokens = (
+                None if one is None else one.share_left(now) for one in self._limits[digest]
+            )
+            if min(share for share in (requests, tokens, 1.0) if share is not None) < 1.0:
+                found.append((digest, requests, tokens))
+            else:
+                self._using.discard(digest)
+        return found
+
+    def resume(self, left: Iterable[Left], at: float) -> None:
+        """Go on where another process was at this moment."""
+        for digest, *shares in left:
+            for limit, share in zip(self._limits.get(digest, _NO_LIMITS), shares, strict=True):
+                if limit is not None and share is not None:
+                    limit.resume(share, at)
+                    self._using.add(digest)
+
+    def charge(self, key: ApiKey, num_tokens: float, now: float) -> None:
+        """Count a request that was let in by somebody else."""
+        for limit, amount in zip(
+            self._limits.get(key.sha256, _NO_LIMITS), (1.0, num_tokens), strict=True
+        ):
+            if limit is not None:
+                limit.take(amount, now)
+                self._using.add(key.sha256)
 
     def identify(self, presented: bytes | None, host: str) -> ApiKey:
         """Return whose request this is.
@@ -107,6 +143,7 @@ class Access:
         limits = self._limits.get(key.sha256, _NO_LIMITS)
         if limits == _NO_LIMITS:
             return
+        self._using.add(key.sha256)
         wanted = [(limit, amount) for limit, amount in zip(limits, (1.0, num_tokens), strict=True)]
         wait = max((one.seconds_until(n, now) for one, n in wanted if one is not None), default=0.0)
         if wait > 0.0:

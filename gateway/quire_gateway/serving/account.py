@@ -45,7 +45,7 @@ class Account:
 
     def charge(self, now: float) -> None:
         """Count it against its key's limits, though they were not asked."""
-        self._correct(self._size, now)
+        self._service.access.charge(self._key, self._size, now)
 
     def refuse(self, reason: str, now: float) -> None:
         """It took nothing."""

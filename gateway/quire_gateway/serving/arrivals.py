@@ -6,6 +6,7 @@ client's library sends again by itself (`x-stainless-retry-count`) is no new dem
 
 from bisect import bisect_left
 from collections import Counter
+from math import sqrt
 
 from quire_engine.protocol.token_usage import TokenUsage
 from quire_gateway.serving.demand_report import (
@@ -18,7 +19,11 @@ from quire_gateway.serving.demand_report import (
 __all__ = ["OUTPUT_BOUNDS", "PROMPT_BOUNDS", "Arrivals", "Attainment", "DemandReport"]
 
 _MEMORY = 0.995
-_PRIOR_TOKENS = 2000.0
+_PRIOR_TOKENS = 500.0
+"""The first guess weighs as much as so many tokens: a few prompts tell more than it does."""
+_PRIOR_ERROR = 0.1
+_ERROR_MEMORY = 0.9
+"""Shorter: what was wrong before the estimate had been learnt says nothing later."""
 _RATIOS = (0.2, 5.0)
 
 
@@ -33,6 +38,8 @@ class Arrivals:
         self._num_prompt_tokens = self._num_output_tokens = self._num_cached_tokens = 0
         self._refusals: Counter[str] = Counter()
         self._estimated = self._counted = _PRIOR_TOKENS
+        self._squares = _PRIOR_TOKENS**2
+        self._error_squares = (_PRIOR_ERROR * _PRIOR_TOKENS) ** 2
         self.first_token = Attainment()
         self.output_token = Attainment()
 
@@ -40,6 +47,11 @@ class Arrivals:
     def tokens_per_estimated(self) -> float:
         """By what the estimate of a prompt's length is multiplied: learnt from engines' counts."""
         return min(max(self._counted / self._estimated, _RATIOS[0]), _RATIOS[1])
+
+    @property
+    def prompt_error(self) -> float:
+        """By what share of their length prompts differ from the estimate; learnt, too."""
+        return min(sqrt(self._error_squares / self._squares), 1.0)
 
     def arrive(self, num_prompt_tokens: int, *, is_retry: bool) -> None:
         """Count a request."""
@@ -65,8 +77,15 @@ class Arrivals:
         self._num_prompt_tokens += usage.num_prompt_tokens
         self._num_output_tokens += usage.num_output_tokens
         self._num_cached_tokens += usage.num_cached_tokens
+        self.learn(num_estimated_tokens, usage.num_prompt_tokens)
+
+    def learn(self, num_estimated_tokens: int, num_counted_tokens: int) -> None:
+        """Compare the estimate of a prompt's length with what an engine counted."""
+        error = num_counted_tokens - num_estimated_tokens * self.tokens_per_estimated
+        self._error_squares = _ERROR_MEMORY * self._error_squares + error**2
+        self._squares = _ERROR_MEMORY * self._squares + num_counted_tokens**2
         self._estimated = _MEMORY * self._estimated + num_estimated_tokens
-        self._counted = _MEMORY * self._counted + usage.num_prompt_tokens
+        self._counted = _MEMORY * self._counted + num_counted_tokens
 
     def report(self, now: float) -> DemandReport:
         """All counts."""

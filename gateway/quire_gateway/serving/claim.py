@@ -125,6 +125,7 @@ class OwnClaim(Claim):
         "_court",
         "_failed",
         "_grant",
+        "_num_estimated_tokens",
         "_service",
         "_tell",
         "_ticket",
@@ -142,6 +143,7 @@ class OwnClaim(Claim):
         self._tries = Tries()
         self._waiting: Waiting | None = None
         self._grant: Grant | None = None
+        self._num_estimated_tokens = wish.num_prompt_tokens
         demand = _predict(service, wish)
         self._account = Account(service, key, wish, demand, court.metrics)
         self._ticket = Ticket(
@@ -183,7 +185,7 @@ class OwnClaim(Claim):
         self._account.leave(self._court.clock(), was_sent=was_sent)
         grant, self._grant = self._grant, None
         if grant is not None:
-            self._service.release(grant)
+            self._service.release(grant, has_left=was_sent)
 
     def _ask(self) -> Way | None:
         """Ask until a way is found or none is to be had now."""
@@ -236,6 +238,12 @@ class OwnClaim(Claim):
     def _refuse(self, error: ApiError) -> None:
         self._account.refuse(error.reason, self._court.clock())
 
+    def _learn_size(self, num_prompt_tokens: int) -> None:
+        """The engine that refused it has counted its prompt."""
+        if self._ticket.demand.num_prompt_tokens != num_prompt_tokens:
+            self._service.arrivals.learn(self._num_estimated_tokens, num_prompt_tokens)
+            self._ticket.demand.count_prompt(num_prompt_tokens)
+
     def _judge(self, grant: Grant, outcome: Outcome) -> None:
         """Remember how the engine did."""
         endpoint = grant.endpoint
@@ -245,6 +253,8 @@ class OwnClaim(Claim):
         metrics, service = self._court.metrics, self._service.label
         if outcome.kind == "refused":
             endpoint.refuse(grant.num_blocks)
+            if outcome.usage is not None:
+                self._learn_size(outcome.usage.num_prompt_tokens)
             metrics.retries.labels(service, "refused").inc()
             return
         if not outcome.is_nobodys_fault:
@@ -270,6 +280,7 @@ def _predict(service: Service, wish: Wish) -> Demand:
         is_background=wish.is_background,
         chunks=wish.chunks,
         deadline_seconds=wish.deadline,
+        prompt_error=service.arrivals.prompt_error,
     )
 
 

@@ -134,7 +134,8 @@ class Relay:
         if self._refusal is not None:
             text = find(self._headers, b"retry-after") or b""
             seconds = float(text) if text.isdigit() and len(text) < 6 else 1.0
-            self._settle(Outcome("refused", self._status, "refused", seconds))
+            usage = read_usage(find(self._headers, USAGE_HEADER))
+            self._settle(Outcome("refused", self._status, "refused", seconds, usage=usage))
             return
         if self._status in _NOT_FOR_CLIENTS:
             self._settle(Outcome("failed", self._status, "unauthorized"))

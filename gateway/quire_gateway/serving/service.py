@@ -20,11 +20,10 @@ from quire_gateway.choosing.choose import (
     Rooms,
     choose,
     choose_roomiest,
-    count_shared,
     count_uncached,
 )
 from quire_gateway.choosing.demand import Demand, Expectations
-from quire_gateway.choosing.endpoint import Endpoint
+from quire_gateway.choosing.endpoint import Endpoint, count_shared
 from quire_gateway.choosing.prefix_index import PrefixIndex
 from quire_gateway.choosing.queue import FairQueue, Waiting
 from quire_gateway.choosing.retry import jitter, predict_wait
@@ -188,19 +187,23 @@ class Service(Served):
         elif waiting in self._waiting:
             self._forget(waiting)
 
-    def release(self, grant: Grant, unserved: Demand | None = None) -> None:
+    def release(
+        self, grant: Grant, unserved: Demand | None = None, *, has_left: bool = False
+    ) -> None:
         """The request has ended at its engine, or will never get there.
 
         Parameters
         ----------
         unserved
             What was not served there: it is not expected to be cached there any more.
+        has_left
+            Whether the engine had it when its client left.
         """
         endpoint = grant.endpoint
-        endpoint.end(grant.counter)
+        endpoint.end(grant.counter, gives_back=unserved is None and not has_left)
         chunks = unserved.chunks if unserved is not None else ()
         # another one that begins so may be computed there just now
-        if chunks and endpoint in self.endpoints and not endpoint.shares(chunks[0]):
+        if chunks and endpoint in self.endpoints and not endpoint.is_sent(chunks[0]):
             self.index.retract(endpoint.slot, chunks)
         if grant.holds_room:
             self._holding.discard(endpoint)
@@ -272,18 +275,13 @@ class Service(Served):
         self, endpoint: Endpoint, ticket: Ticket, num_hits: int, holds_room: bool = False
     ) -> Grant:
         grant = Grant(endpoint, self._next_counter(), holds_room=holds_room)
-        figures, demand = endpoint.figures, ticket.demand
-        if figures is not None:
-            grant.num_blocks = demand.blocks(figures.block_size)
-            grant.num_blocks -= count_shared(demand, endpoint, num_hits, figures.block_size)
+        demand, now = ticket.demand, self._clock()
         num_uncached = count_uncached(demand, num_hits)
-        now = self._clock()
         seconds = endpoint.predict_first_byte(demand, num_uncached, now, is_stream=ticket.is_stream)
         if holds_room:
             seconds += self.document.thresholds.max_queue_seconds
         grant.first_byte_seconds = self._hang_seconds + _HANG_FACTOR * seconds
-        prefix = demand.chunks[0] if demand.chunks else None
-        endpoint.send(grant.counter, grant.num_blocks, num_uncached, now, prefix)
+        grant.num_blocks = endpoint.take(grant.counter, demand, num_hits, num_uncached, now)
         self.index.expect(endpoint.slot, demand.chunks, now)
         self._shares.send(endpoint.accelerator, num_uncached + demand.num_output_tokens)
         if holds_room:

@@ -5,6 +5,7 @@ This is the active check of an engine's health, too: it beats every second.
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -21,6 +22,8 @@ _LONGEST_PAUSE_SECONDS = 5.0
 _MAX_EVENT_BYTES = 4 << 20
 _CHECKS = 5
 """How often it is looked whether an engine is silent, in the time that it may be."""
+
+_FIGURE = re.compile(r"-?[0-9][-+.0-9e]*")
 
 _log = logging.getLogger(__name__)
 
@@ -127,10 +130,11 @@ class EngineWatch:
         self._was_corrected = True
 
     def _tell(self, problem: str) -> None:
-        """Say what is wrong, once."""
-        if problem != self._problem:
+        """Say what is wrong, once; other figures are no other problem."""
+        kind = _FIGURE.sub("", problem)
+        if kind != self._problem:
             _log.warning("engine %s %s", self._endpoint.address, problem)
-        self._problem = problem
+        self._problem = kind
 
 
 class _Stream:

@@ -26,7 +26,14 @@ from quire_gateway.workers.bench import Bench
 from quire_gateway.workers.board import Board
 from quire_gateway.workers.channel import Channel
 from quire_gateway.workers.child import Plan, Tether
-from quire_gateway.workers.snapshot import PUBLISH_SECONDS, Loads, Routing, encoder, load_of
+from quire_gateway.workers.snapshot import (
+    PUBLISH_SECONDS,
+    Loads,
+    Routing,
+    encoder,
+    load_of,
+    loads_decoder,
+)
 
 _HEAR_SECONDS = 2.0
 """One that starts again waits so long for engines' states: until then its predecessor's loads say
@@ -60,6 +67,9 @@ class _Decider:
         self._ending = Ending()
         self._routing, self._loads = Board(plan.routing_board), Board(plan.loads_board)
         self._published = b""
+        last = self._loads.read() if plan.is_again else None
+        self._last = Loads([], 0.0) if last is None else loads_decoder.decode(last)
+        """What the decider before this one published."""
         name = gateway_name()
         self._fleet = Fleet(
             gateway=name,
@@ -130,6 +140,7 @@ class _Decider:
         """Put the source's documents in force, here and in all workers."""
         source = self._source
         self._fleet.update(source.documents)
+        self._resume_limits()
         self._metrics.routing_stale.set(source.is_stale)
         self._metrics.routing_source_up.set(source.is_complete and not source.problem)
         if source.is_complete or not self._routing.number:
@@ -137,6 +148,14 @@ class _Decider:
             if routing != self._published:
                 self._routing.publish(routing)
                 self._published = routing
+
+    def _resume_limits(self) -> None:
+        """Have keys go on where they were, each service once."""
+        for one in list(self._last.services):
+            service = self._fleet.services.get(one.service)
+            if service is not None:
+                service.access.resume(one.keys, self._last.at)
+                self._last.services.remove(one)
 
     async def _hear(self) -> None:
         """Wait until engines are known again."""
@@ -153,7 +172,7 @@ class _Decider:
     def _publish(self) -> None:
         now, stale = asyncio.get_running_loop().time(), self._settings.stale_seconds
         services = self._fleet.services.items()
-        loads = Loads([load_of(key, service, now, stale) for key, service in services])
+        loads = Loads([load_of(key, service, now, stale) for key, service in services], now)
         self._loads.publish(encoder.encode(loads))
 
     async def _publish_on(self) -> None:

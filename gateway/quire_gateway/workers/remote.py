@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from quire_gateway.choosing.retry import jitter
-from quire_gateway.errors import ApiError, no_engine
+from quire_gateway.errors import ApiError, no_engine, no_room
 from quire_gateway.routing.document import ApiKey
 from quire_gateway.serving.claim import Claim, TellWay, Tries, tell_nobody
 from quire_gateway.serving.link import Link, Way
@@ -295,7 +295,7 @@ class RemoteClaim(Claim):
         """Look whether it has to wait on."""
         self._court.let_go(self)
         if self._court.clock() >= self._leaves_at():
-            self._tell(no_engine(jitter(_RETRY_SECONDS, self._court.chance)))
+            self._tell(self._overdue())
             return
         try:
             way = self._ask()
@@ -353,6 +353,13 @@ class RemoteClaim(Claim):
             self._court.refresh()
             link = self.service.links.get(address)
         return link
+
+    def _overdue(self) -> ApiError:
+        """What the decider would have said: engines had no room, or there is none."""
+        seconds = jitter(_RETRY_SECONDS, self._court.chance)
+        if self.service.has_eligible():
+            return no_room("deadline", seconds)
+        return no_engine(seconds)
 
     def _leaves_at(self) -> float:
         document, wish = self.service.document, self.wish

@@ -98,6 +98,7 @@ class WorkerDirectory(Directory[WorkerService]):
             service = self.services.get(one.service)
             if service is not None:
                 service.take_loads(one.engines, one.max_model_len)
+                service.access.resume(one.keys, loads.at)
 
     def end_answers_of(self, key: ServiceKey, address: str, reason: str) -> None:
         """Break off the answers of an engine that hangs."""

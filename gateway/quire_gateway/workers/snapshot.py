@@ -4,6 +4,7 @@ import msgspec
 
 from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.figures import Figures
+from quire_gateway.routing.access import Left
 from quire_gateway.routing.document import RoutingDocument
 from quire_gateway.serving.directory import ServiceKey
 from quire_gateway.serving.service import Service
@@ -36,12 +37,16 @@ class ServiceLoad(msgspec.Struct, array_like=True):
     service: ServiceKey
     max_model_len: int
     engines: list[EngineLoad]
+    keys: list[Left] = []
+    """What is left of the limits of keys that have used some."""
 
 
 class Loads(msgspec.Struct, array_like=True):
     """All of them."""
 
     services: list[ServiceLoad]
+    at: float
+    """When: the event loop's time, which all processes of a machine share."""
 
 
 routing_decoder = msgspec.msgpack.Decoder(Routing)
@@ -52,7 +57,7 @@ encoder = msgspec.msgpack.Encoder()
 def load_of(key: ServiceKey, service: Service, now: float, stale_seconds: float) -> ServiceLoad:
     """Return what is published of a service."""
     engines = [_engine_load(one, now, stale_seconds) for one in service.endpoints]
-    return ServiceLoad(key, service.max_model_len, engines)
+    return ServiceLoad(key, service.max_model_len, engines, service.access.left(now))
 
 
 def _engine_load(endpoint: Endpoint, now: float, stale_seconds: float) -> EngineLoad:

@@ -90,7 +90,7 @@ class _Worker:
         self._gateway.has_routing = False
         self._port: Port | None = None
         self._bounds = SharedBounds(
-            max_connections=ceil(settings.max_connections / settings.workers),
+            max_connections=settings.connections_each,
             max_body_bytes=settings.max_body_bytes,
             max_total_body_bytes=ceil(settings.max_total_body_bytes / settings.workers),
             reader_stall_seconds=settings.reader_stall_seconds,

@@ -60,8 +60,12 @@ def test_a_prompt_that_is_held_anyhow_takes_room_for_the_rest_alone() -> None:
     engine = endpoint(0, state(held=600, running=10))
     prompt = demand(num_prompt_tokens=6400, chunks=tuple(range(10)))
     assert choose([engine], prompt, {0: 9}, now=0.0, chance=lambda: 0.0) is None
-    engine.send(1, 0.0, 0.0, 0.0, prefix=0)
+    engine.send(1, 0.0, 0.0, 0.0, chunks=prompt.chunks[:9])  # it has no block there yet
+    assert choose([engine], prompt, {0: 9}, now=0.0, chance=lambda: 0.0) is None
+    engine.hear(state(held=600, running=10, counter=1), 0.0)
     assert choose([engine], prompt, {0: 9}, now=0.0, chance=lambda: 0.0) is engine
+    others = demand(num_prompt_tokens=6400, chunks=(0, *range(11, 20)))
+    assert choose([engine], others, {0: 9}, now=0.0, chance=lambda: 0.0) is None
     engine.end(1)  # cached, and in no one's use: that saves no room
     assert choose([engine], prompt, {0: 9}, now=0.0, chance=lambda: 0.0) is None
 
@@ -95,7 +99,8 @@ def test_where_there_is_no_room_none_is_chosen(
     engines = [endpoint(n, state(held=one, running=running)) for n, one in enumerate(held)]
     engines[0].refuse(refused)
     if is_shared:
-        engines[-1].send(1, 0.0, 0.0, 0.0, prefix=0)
+        engines[-1].send(1, 0.0, 0.0, 0.0, chunks=(0, 1, 2))
+        engines[-1].hear(state(held=held[-1], running=running, counter=1), 0.0)
     prompt = demand(num_prompt_tokens=num_tokens, chunks=tuple(range(10)))
     found = {engines[-1].slot: hits} if hits else {}
     chosen = choose(engines, prompt, found, now=0.0, chance=lambda: 0.0)

@@ -4,18 +4,19 @@ from typing import Any
 
 import pytest
 
-from quire_gateway.serving.directory import Directory, Served
+from quire_gateway.routing.access import Access
+from quire_gateway.serving.directory import Directory
+from quire_gateway.workers.services import WorkerService
 from tests.unit.gateway.builders import routing
 
 
-class Known(Served):
-    """A service of which there is its document alone."""
+def known(**fields: Any) -> WorkerService:
+    """A service without engines."""
+    document = routing(**fields)
+    return WorkerService(document, Access(document, lambda seconds: seconds))
 
-    def __init__(self, **fields: Any) -> None:
-        self.document = routing(**fields)
 
-
-def found(directory: Directory[Known], model: str, host: str) -> str | None:
+def found(directory: Directory[WorkerService], model: str, host: str) -> str | None:
     """Name of the service, if there is one."""
     one = directory.find(model, host)
     return one.document.name if one else None
@@ -23,9 +24,9 @@ def found(directory: Directory[Known], model: str, host: str) -> str | None:
 
 @pytest.mark.parametrize("address", ["victim.t4.svc.cluster.local", "victim.t4.svc", "victim.t4"])
 def test_no_ingress_takes_the_address_of_another_service(address: str) -> None:
-    thief = Known(namespace="evil", name="thief", model_names=["thief", "victim"], host=address)
-    victim = Known(namespace="t4", name="victim", model_names=["victim"])
-    directory: Directory[Known] = Directory()
+    thief = known(namespace="evil", name="thief", model_names=["thief", "victim"], host=address)
+    victim = known(namespace="t4", name="victim", model_names=["victim"])
+    directory: Directory[WorkerService] = Directory()
     directory.arrange({one.document.key: one for one in (thief, victim)})
 
     assert found(directory, "victim", address) == "victim"
@@ -33,9 +34,9 @@ def test_no_ingress_takes_the_address_of_another_service(address: str) -> None:
 
 
 def test_a_name_that_only_begins_like_an_address_is_a_host() -> None:
-    own = Known(namespace="t4", name="own", model_names=["m"], host="victim.t4.svcs.example")
-    victim = Known(namespace="t4", name="victim", model_names=["m"])
-    directory: Directory[Known] = Directory()
+    own = known(namespace="t4", name="own", model_names=["m"], host="victim.t4.svcs.example")
+    victim = known(namespace="t4", name="victim", model_names=["m"])
+    directory: Directory[WorkerService] = Directory()
     directory.arrange({one.document.key: one for one in (victim, own)})
 
     assert found(directory, "m", "victim.t4.svcs.example") == "own"

@@ -29,6 +29,53 @@ def test_what_was_sent_counts_until_the_state_has_it() -> None:
     assert free_and_num(one) == (850, 0)
 
 
+def test_what_was_refused_gives_no_room_back() -> None:
+    one = endpoint(heard=state(held=100))
+    one.send(7, num_blocks=50.0, num_prompt_tokens=400.0, now=0.0)
+    one.hear(state(held=100, counter=7), 1.0)  # it came, and nothing is held for it
+    one.end(7, gives_back=False)
+    assert free_and_num(one) == (850, 0)
+
+
+def test_no_more_is_given_back_than_was_held() -> None:
+    one = endpoint()
+    for counter in (1, 2):
+        one.send(counter, num_blocks=50.0, num_prompt_tokens=400.0, now=0.0)
+    one.hear(state(held=40, running=2, counter=2), 1.0)  # less than was predicted
+    one.end(1)
+    assert free_and_num(one) == (949, 1)
+    one.end(2)
+    assert free_and_num(one) == (950, 0)
+
+
+def test_what_others_share_stays_when_who_came_first_ends() -> None:
+    one = endpoint()
+    chunks = (1, 2, 3, 4)
+    one.send(1, 44.0, 640.0, 0.0, chunks=chunks, prompt_blocks=40.0)
+    one.hear(state(held=44, running=1, counter=1), 1.0)
+    assert one.num_held((1, 2, 5, 6), 4) == 2
+    assert one.num_held((5, 6), 2) == 0
+    one.send(
+        *(2, 24.0, 320.0, 1.0), chunks=(1, 2, 5, 6), num_shared_blocks=20.0, prompt_blocks=40.0
+    )
+    assert free_and_num(one) == (950 - 68, 2)
+    one.end(1)
+    assert free_and_num(one) == (950 - 44, 1)
+    assert one.num_held(chunks, 4) == 0  # the second one's blocks are not counted there yet
+    one.hear(state(held=44, running=1, counter=2), 2.0)
+    one.end(2)
+    assert free_and_num(one) == (950, 0)
+
+
+def test_as_much_is_kept_for_what_may_grow_as_the_engine_keeps() -> None:
+    one = endpoint(heard=state(z=2.0))
+    for counter in (1, 2):
+        one.send(counter, 50.0, 400.0, 0.0, deviation=15.0)
+    assert free_and_num(one) == (950 - 100 - round(2.0 * 15.0 * 2**0.5), 2)
+    one.end(1)
+    assert free_and_num(one) == (950 - 50 - 30, 1)
+
+
 def seconds_ahead(heard: EngineState) -> float:
     figures = endpoint(heard=heard).figures
     assert figures is not None

@@ -60,6 +60,10 @@ def test_what_is_for_the_connection_or_the_gateway_alone_does_not_pass() -> None
         (b"x-forwarded-proto", b"https"),
         (b"sec-fetch-site", b"cross-site"),
         (b"authorization", b"Bearer x"),
+        (b"x_quire_salt", b"s"),
+        (b"X_Quire-Admit".lower(), b"wait"),
+        (b"x_forwarded_for", b"1.2.3.4"),
+        (b"x_real_ip", b"1.2.3.4"),
         (b"accept", b"text/event-stream"),
     ]
     assert to_engine(headers) == [(b"accept", b"text/event-stream")]
@@ -136,6 +140,12 @@ def test_who_asks_and_for_which_host() -> None:
     assert request_id_of(with_header(b"x-request-id", b"a b\x00")) != b"a b\x00"
 
 
+def test_each_process_has_its_part_of_connections_and_logs_as_it_is_told() -> None:
+    settings = parse(["--routing", "r", "--workers", "3", "--log-level", "debug"], {})
+    assert settings.connections_each == 3334
+    assert settings.observability.log_level == "debug"
+
+
 def test_settings_come_from_flags_before_variables() -> None:
     variables = {"QUIRE_GATEWAY_PORT": "1", "QUIRE_GATEWAY_LOG_REQUESTS": "true"}
     settings = parse(["--routing", "r", "--port", "2"], variables)
@@ -150,6 +160,7 @@ def test_settings_come_from_flags_before_variables() -> None:
         (["--routing", "r", "--port", "99999"], {}),
         (["--routing", "r", "--silence-seconds", "nan"], {}),
         (["--routing", "r", "--log-format", "xml"], {}),
+        (["--routing", "r", "--log-level", "loud"], {}),
         (["--routing", "r"], {"QUIRE_GATEWAY_PROT": "1"}),
         (["--routing", "r"], {"QUIRE_GATEWAY_PORT": "x"}),
         (["--routing", "r"], {"QUIRE_GATEWAY_LOG_REQUESTS": "maybe"}),

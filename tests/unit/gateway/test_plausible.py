@@ -66,6 +66,35 @@ def test_limits_that_are_none_are_refused(name: str, value: float) -> None:
         check_state(state(thresholds=limits))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sequence", -1),
+        ("tokens_per_block", (1 << 16) + 1),
+        ("prefix_chunks.first_number", -1),
+        ("prefix_chunks.next_number", -5),
+        ("num_preemptions", -1),
+        ("num_core_restarts", -1),
+        ("num_scheduled_tokens", -1),
+        ("gateways", {"g": -1}),
+        ("gateways", {str(number): 1 for number in range(5000)}),
+        ("thresholds.max_queue_seconds", -1.0),
+        ("thresholds.max_waiting_requests", -1),
+        ("tokens_per_block", 0),
+        ("sequences.slots", 0),
+        ("blocks", {"total": 0, "held": 0, "free": 0, "cached": 0, "reserved": 0, "queued": 0}),
+    ],
+)
+def test_what_no_engine_that_is_ready_says_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(ImplausibleStateError):
+        check_state(changed(name, value))
+
+
+def test_while_its_model_is_on_the_way_an_engine_has_nothing() -> None:
+    told = state(total=0, is_ready=False, tokens_per_block=0, max_model_len=0, thresholds=None)
+    assert check_state(told) is told
+
+
 def test_blocks_that_do_not_add_up_are_refused() -> None:
     with pytest.raises(ImplausibleStateError, match=r"held \(10\) and free \(991\) are not all"):
         check_state(changed("blocks.free", 991))

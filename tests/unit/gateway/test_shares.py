@@ -93,6 +93,27 @@ def test_the_estimate_of_prompts_is_learnt_within_bounds() -> None:
     assert arrivals.tokens_per_estimated == 5.0
 
 
+def test_how_far_estimates_of_prompts_are_wrong_is_learnt() -> None:
+    arrivals = Arrivals(0.0)
+    for _ in range(200):
+        arrivals.learn(1000, 1300)
+        arrivals.learn(1000, 700)
+    assert arrivals.prompt_error == pytest.approx(0.3, rel=0.1)
+    for _ in range(100):
+        arrivals.learn(1000, 1000)
+    assert arrivals.prompt_error < 0.1
+
+
+def test_a_prompt_of_uncertain_length_has_more_kept_for_it() -> None:
+    sure, unsure = demand(), demand(prompt_error=0.5)
+    assert unsure.blocks(16) == sure.blocks(16)
+    assert unsure.blocks_and_deviation(16)[1] > sure.blocks_and_deviation(16)[1]
+    unsure.count_prompt(1000)
+    assert unsure.blocks_and_deviation(16) == demand(num_prompt_tokens=1000).blocks_and_deviation(
+        16
+    )
+
+
 def test_buckets_end_at_their_bounds() -> None:
     arrivals = Arrivals(10.0)
     for tokens in (1, 128, 129, 10**9):

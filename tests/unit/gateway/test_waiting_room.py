@@ -169,7 +169,8 @@ def test_an_engine_that_refused_is_not_asked_for_as_much_again() -> None:
     """As much as the request takes there, which is less than it is."""
     one = service()
     engine = with_engine(one, endpoint(0, state(held=100, running=9)))
-    engine.send(1000, 0.0, 0.0, 0.0, prefix=1)
+    engine.send(1000, 0.0, 0.0, 0.0, chunks=(1, 2))
+    engine.hear(state(held=100, running=9, counter=1000), 0.0)
     one.index.expect(0, (1, 2), 0.0)
     ticket = Ticket(NOBODY, demand(num_prompt_tokens=1600, chunks=(1, 2)), arrived_at=0.0)
     grant = one.ask(ticket, set(), lambda _: None)
