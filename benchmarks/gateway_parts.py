@@ -38,7 +38,7 @@ def decision_us(num_endpoints: int = 100) -> float:
             )
             chosen = choose(endpoints, demand, {}, now=1.0, chance=chance.random)
             assert chosen is not None
-            chosen.send(counter, demand.blocks(16), size, 0.0)
+            chosen.take(counter, demand, 0, size, 0.0)
             flying.append((chosen, counter))
             if len(flying) > _NUM_FLYING:
                 endpoint, oldest = flying.popleft()

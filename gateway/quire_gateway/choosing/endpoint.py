@@ -7,8 +7,7 @@ costs are dropped. Requests that have ended since are taken off, so that short o
 run until the next state comes.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf
@@ -74,13 +73,13 @@ class Endpoint:
         """It refused a request of this size since its last news: larger ones need not try."""
         self._gateway = gateway
         self._sent: dict[int, _Sent] = {}
-        self._in_flight: Counter[int] = Counter()
+        self._in_flight: dict[int, int] = {}
         """Chunks of the prompts in flight."""
-        self._held: Counter[int] = Counter()
+        self._held: dict[int, int] = {}
         """Of those that the state counts: their blocks are held there."""
         # sums, for there may be thousands of requests; they are made anew with each state
         self._num_pending, self._pending_blocks, self._pending_tokens = 0, 0.0, 0.0
-        self._pending_variance = 0.0
+        self._pending_variance = self._left_blocks = 0.0
         self._num_ended, self._ended_blocks = 0, 0.0
         self._figures: Figures | None = None
         self._speeds = KnownSpeeds()
@@ -100,6 +99,7 @@ class Endpoint:
             num_prompt_tokens=self._pending_tokens,
             num_ended_requests=self._num_ended,
             num_ended_blocks=self._ended_blocks,
+            num_left_blocks=self._left_blocks,
         )
 
     @property
@@ -117,12 +117,13 @@ class Endpoint:
         self.beat(now)
         highest = state.gateways.get(self._gateway, 0)
         self._num_pending, self._pending_blocks, self._pending_tokens = 0, 0.0, 0.0
-        self._pending_variance = 0.0
+        self._pending_variance = self._left_blocks = 0.0
         self._held.clear()
         for counter, sent in self._sent.items():
             sent.is_included = counter <= highest
             if sent.is_included:
-                self._held.update(sent.chunks)
+                _count_in(self._held, sent.chunks)
+                self._left_blocks += sent.num_blocks
             else:
                 self._count(sent, 1)
         self._num_ended, self._ended_blocks = 0, 0.0
@@ -206,7 +207,7 @@ class Endpoint:
             num_prompt_tokens,
             chunks,
         )
-        self._in_flight.update(chunks)
+        _count_in(self._in_flight, chunks)
         if (figures := self.figures) is not None:
             seconds = num_prompt_tokens * figures.seconds_per_prompt_token
             self.busy_until = max(self.busy_until, now) + seconds
@@ -237,10 +238,11 @@ class Endpoint:
             left the engine hears later.
         """
         sent = self._sent.pop(counter)
-        _take_off(self._in_flight, sent.chunks)
+        _count_off(self._in_flight, sent.chunks)
         if sent.is_included:
-            _take_off(self._held, sent.chunks)
+            _count_off(self._held, sent.chunks)
             if gives_back:
+                self._left_blocks -= sent.num_blocks
                 self._num_ended += 1
                 self._ended_blocks += self._given_back(sent)
         else:
@@ -325,16 +327,23 @@ class Endpoint:
         self._pending_tokens += times * sent.num_prompt_tokens
 
 
-def _take_off(counts: Counter[int], names: Iterable[int]) -> None:
+def _count_in(counts: dict[int, int], names: tuple[int, ...]) -> None:
+    """Count each of them once more."""
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+
+
+def _count_off(counts: dict[int, int], names: tuple[int, ...]) -> None:
     """Count each of them once less."""
     for name in names:
-        if counts[name] > 1:
-            counts[name] -= 1
+        number = counts[name] - 1
+        if number:
+            counts[name] = number
         else:
             del counts[name]
 
 
-def _count_known(known: Counter[int], chunks: Sequence[int], most: int) -> int:
+def _count_known(known: Mapping[int, int], chunks: Sequence[int], most: int) -> int:
     """Return how many of the first chunks are known, at most so many."""
     if not known or not most or chunks[0] not in known:
         return 0

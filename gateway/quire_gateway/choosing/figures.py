@@ -35,6 +35,8 @@ class OwnLoad:
     num_ended_requests: int = 0
     """Of those that the state includes, how many have ended since."""
     num_ended_blocks: float = 0.0
+    num_left_blocks: float = 0.0
+    """Of those that the state includes and that are there still."""
 
 
 @dataclass(slots=True)
@@ -116,10 +118,9 @@ def compute_figures(state: EngineState, own: OwnLoad, known: KnownSpeeds) -> Fig
     admission = limits.admission if limits else 1.0
     background = limits.background if limits else admission
     z = state.z or 0.0
-    there = blocks.reserved + blocks.queued
-    num_left = max(seats.running + seats.waiting - own.num_ended_requests, 0)
-    # who has ended held no more than all, and left at least something to each of the others
-    taken = max(there - own.num_ended_blocks, float(min(num_left, there))) + own.num_blocks
+    there = float(blocks.reserved + blocks.queued)
+    # who has ended leaves to the others what they take: prefixes are shared that nobody here knows
+    taken = max(there - own.num_ended_blocks, min(own.num_left_blocks, there)) + own.num_blocks
     taken += z * sqrt(max(own.variance, 0.0))
     num_requests = max(seats.running + seats.waiting + own.num_requests - own.num_ended_requests, 0)
     num_decodes = min(num_requests, seats.slots)
