@@ -142,7 +142,7 @@ def _first(
     part = [one for one in trace if one.arrival_seconds < min(60.0, seconds)]
     buckets = split_by_length(part or trace[:1], min(60.0, seconds))
     own = [replace(one, num_nodes=free[one.name] // num_left) for one in types]
-    mix = size(own, buckets, _SLO, target=Limits().target, most_replicas=1000)
+    mix = size(own, buckets, _SLO, limits=Limits(), most_replicas=1000)
     return dict(mix.replicas)
 
 

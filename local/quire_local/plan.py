@@ -25,7 +25,7 @@ from quire_local.simulate.flags import (
     types_of,
     workload_of,
 )
-from quire_local.simulate.hardware import EngineType, ServiceLevel
+from quire_local.simulate.hardware import EngineType, Limits, ServiceLevel
 from quire_local.simulate.outputs import check_outputs, write_output
 from quire_local.simulate.sizing import (
     ACCEPTED,
@@ -52,16 +52,16 @@ def _plan(parsed: argparse.Namespace) -> int:
     max_model_len = max_model_len_of(parsed)
     types, remarks = types_of(parsed, max_model_len=max_model_len)
     workload = workload_of(parsed, max_model_len)
-    slo, target = slo_of(parsed), limits_of(parsed).target
+    slo, limits = slo_of(parsed), limits_of(parsed)
     print(say([*remarks, *workload.remarks]), end="", file=sys.stderr)
-    sized = size_windows(workload.trace, types, slo, target=target, window_seconds=parsed.window)
+    sized = size_windows(workload.trace, types, slo, limits=limits, window_seconds=parsed.window)
     singles = {
         kind.name: size_windows(
-            workload.trace, [kind], slo, target=target, window_seconds=parsed.window
+            workload.trace, [kind], slo, limits=limits, window_seconds=parsed.window
         )
         for kind in types
     }
-    print(_describe(workload, types, slo, target))
+    print(_describe(workload, types, slo, limits))
     print(_compare(sized, singles))
     if parsed.windows:
         print(_list(sized))
@@ -76,7 +76,7 @@ def _plan(parsed: argparse.Namespace) -> int:
 
 
 def _describe(
-    workload: Workload, types: Sequence[EngineType], slo: ServiceLevel, target: float
+    workload: Workload, types: Sequence[EngineType], slo: ServiceLevel, limits: Limits
 ) -> str:
     """What is asked, what each type does of it, and the mix for its mean."""
     seconds = max(workload.seconds, 1.0)
@@ -91,7 +91,7 @@ def _describe(
         f"{'GPU':10}{'$ / hour':>9}{'requests/s':>12}{'$ / 1000':>10}  runs out first",
     ]
     for kind in types:
-        found = measure_capacity(kind, buckets, slo, target)
+        found = measure_capacity(kind, buckets, slo, limits)
         if isinstance(found, Capacity):
             price = kind.dollars_per_hour / 3.6 / found.requests_per_second
             short = any(load is None for load in found.loads)
@@ -104,7 +104,7 @@ def _describe(
             lines.append(
                 f"{kind.name:10}{kind.dollars_per_hour:9.2f}{'-':>12}{'-':>10}  {found.reason}"
             )
-    mix = size(types, buckets, slo, target=target)
+    mix = size(types, buckets, slo, limits=limits)
     left = count_unserved(mix, buckets)
     unserved = f"; {left:.1%} of the requests are served by none" if left > 1e-4 else ""
     lines += [

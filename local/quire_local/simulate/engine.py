@@ -18,7 +18,7 @@ from quire_engine.core.engine import EngineCore
 from quire_engine.execution.clocks import VirtualClock
 from quire_engine.execution.scripted import ScriptedExecutor
 from quire_engine.execution.simulation_target import SimulationTarget
-from quire_engine.protocol.messages import AddRequest, FinishReason, TokenDelta
+from quire_engine.protocol.messages import AddRequest, FinishReason, Thresholds, TokenDelta
 from quire_engine.protocol.sampling import SamplingParams
 from quire_local.simulate.agenda import Agenda, Appointment
 from quire_local.simulate.jobs import Job
@@ -122,6 +122,12 @@ class SimulatedEngine:
         if self._due is not None:
             self._due.cancel()
         self._run(begun)
+
+    def set_thresholds(self, thresholds: Thresholds) -> None:
+        """Keep other limits from now on."""
+        self.settle()
+        self.core.set_thresholds(thresholds)
+        self._changed(True)
 
     def die(self) -> list[Job]:
         """End at once, and return the requests that it had."""

@@ -110,6 +110,11 @@ class SimulatedGateway:
             document = self._document.__replace__(accelerators=accelerators)
             self.service.update(document)
 
+    def set_thresholds(self, thresholds: Thresholds) -> None:
+        """Take other limits from the routing document."""
+        self._document = self._document.__replace__(thresholds=thresholds)
+        self.service.update(self.service.document.__replace__(thresholds=thresholds))
+
     def join(self, name: str, engine_type: str, engine: SimulatedEngine) -> Endpoint:
         """Use another engine."""
         endpoint = Endpoint(

@@ -158,7 +158,7 @@ def make_engine_type(
     if alone > slo.per_token_seconds:
         reason = (
             f"one request alone takes {alone * 1e3:.0f} ms a token, and"
-            f" {slo.per_token_seconds * 1e3:.0f} ms are promised"
+            f" the SLO asks for {slo.per_token_seconds * 1e3:.0f} ms"
         )
         return Unusable(name=gpu.name, reason=reason, per_token_seconds=alone)
     target = SimulationTarget(

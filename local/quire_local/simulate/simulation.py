@@ -101,6 +101,7 @@ class Simulation:
         self._samples: list[Sample] = []
         self._decisions: list[Decided] = []
         self.jobs = make_jobs(scenario)
+        self._limits = scenario.limits
         self._lengths = {job.number: job.num_output_tokens for job in self.jobs}
         self._configs = {one.name: self._config(one) for one in scenario.types}
         self.gateways = [self._make_gateway(index) for index in range(scenario.num_gateways)]
@@ -133,6 +134,20 @@ class Simulation:
         """Whether all requests' fates are known."""
         return self._num_ended == len(self.jobs)
 
+    def change_limits(self, limits: Limits) -> None:
+        """Let engines and gateways keep others from now on, as they do while they run.
+
+        Whoever scales has its own.
+        """
+        self._limits = limits
+        self._configs = {one.name: self._config(one) for one in self.scenario.types}
+        thresholds = thresholds_of(next(iter(self._configs.values())))
+        for replica in self.fleet.replicas:
+            if replica.engine is not None:
+                replica.engine.set_thresholds(thresholds)
+        for gateway in self.gateways:
+            gateway.set_thresholds(thresholds)
+
     def begin(self) -> None:
         """Put the first replicas and requests on the agenda."""
         self.fleet.begin(self.scaler.begin())
@@ -145,7 +160,7 @@ class Simulation:
         return kind.config(
             max_model_len=scenario.max_model_len,
             slo=scenario.slo,
-            limits=scenario.limits,
+            limits=self._limits,
             has_deadlines=self.scaler.has_deadlines,
         )
 

@@ -16,6 +16,7 @@ from quire_local.simulate.hardware import (
     MAX_NUM_BATCHED_TOKENS,
     MAX_NUM_SEQS,
     EngineType,
+    Limits,
     ServiceLevel,
 )
 from quire_operator.scaling import inputs
@@ -91,10 +92,11 @@ def _bucket(requests: Sequence[TraceRequest], seconds: float) -> Bucket:
 
 
 def measure_capacity(
-    kind: EngineType, mix: Sequence[Bucket], slo: ServiceLevel, target: float
+    kind: EngineType, mix: Sequence[Bucket], slo: ServiceLevel, limits: Limits
 ) -> Capacity | Incapable:
     """What one replica of a type does of a mix."""
-    return capacity(capability(kind), None, mix, promises(slo), target)
+    target, admission = limits.target, limits.admission
+    return capacity(capability(kind), None, mix, promises(slo), target, admission)
 
 
 def size(
@@ -102,7 +104,7 @@ def size(
     buckets: Sequence[Bucket],
     slo: ServiceLevel,
     *,
-    target: float,
+    limits: Limits,
     most_replicas: int = MOST_REPLICAS,
     fewest_replicas: int = 1,
 ) -> Mix:
@@ -113,7 +115,7 @@ def size(
     """
     options = []
     for kind in types:
-        found = measure_capacity(kind, buckets, slo, target)
+        found = measure_capacity(kind, buckets, slo, limits)
         loads = found.loads if isinstance(found, Capacity) else (None,) * len(buckets)
         highest = min(kind.num_nodes, most_replicas)
         # nothing has to move: as if all were there
@@ -164,7 +166,7 @@ def size_windows(
     types: Sequence[EngineType],
     slo: ServiceLevel,
     *,
-    target: float,
+    limits: Limits,
     window_seconds: float = WINDOW_SECONDS,
 ) -> list[SizedWindow]:
     """Return the cheapest mix of each window.
@@ -183,7 +185,7 @@ def size_windows(
         seconds = max(min(following * window_seconds, span) - at, 1.0)
         arrived = by_window.get(index, [])
         buckets = split_by_length(arrived, seconds)
-        mix = size(types, buckets, slo, target=target)
+        mix = size(types, buckets, slo, limits=limits)
         windows.append(
             SizedWindow(
                 at=at,
@@ -206,7 +208,7 @@ def served_share(windows: Sequence[SizedWindow]) -> float:
 
 
 def choose_single(
-    trace: Sequence[TraceRequest], types: Sequence[EngineType], slo: ServiceLevel, *, target: float
+    trace: Sequence[TraceRequest], types: Sequence[EngineType], slo: ServiceLevel, *, limits: Limits
 ) -> EngineType:
     """Return the type that serves the trace alone at the least cost, sized anew for each window.
 
@@ -214,7 +216,7 @@ def choose_single(
     """
 
     def rank(kind: EngineType) -> tuple[float, float]:
-        windows = size_windows(trace, [kind], slo, target=target)
+        windows = size_windows(trace, [kind], slo, limits=limits)
         unserved = 1.0 - served_share(windows)
         return max(unserved - ACCEPTED, 0.0), sum(one.dollars for one in windows)
 

@@ -235,7 +235,8 @@ class MemoryPressure(Part, frozen=True, kw_only=True):
     )
 
     target: Percent = 75
-    """Scaling sizes the fleet so that pressure stays about here."""
+    """Scaling sizes the fleet so that pressure stays about here; of blocks, those up to admission
+    are the whole."""
     background: Percent = 80
     """Background requests are admitted up to here."""
     admission: Percent = 95

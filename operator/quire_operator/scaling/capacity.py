@@ -6,7 +6,7 @@ blocks are held, and how many requests come through. The largest N is looked for
 
     time      steps, with the prompts in them, keep the promise per token;
               a prompt and those ahead of it keep the promise of the first token
-    blocks    N x blocks of a request  <=  target x blocks
+    blocks    N x blocks of a request  <=  target x admission x blocks
     seats     N  <=  target x seats
 
 Of time, `target` times the requests per second at that edge are planned: near it every one more
@@ -81,6 +81,7 @@ def capacity(
     mix: Sequence[Bucket],
     slo: ServiceLevel,
     target: float,
+    admission: float = 1.0,
 ) -> Capacity | Incapable:
     """Compute what one replica does of a mix.
 
@@ -94,6 +95,8 @@ def capacity(
         Not empty; only the rates' proportions matter.
     target
         Share of what there is that is planned, in (0, 1].
+    admission
+        Share of the blocks that there are for requests: more are not admitted, in (0, 1].
     """
     steps = StepTimes.of(capability, expected)
     per_token = slo.per_token_seconds or math.inf
@@ -101,10 +104,10 @@ def capacity(
     if alone > per_token:
         return Incapable(
             reason=f"one request alone takes {alone * 1e3:.0f} ms a token, and"
-            f" {per_token * 1e3:.0f} ms are promised",
+            f" the SLO asks for {per_token * 1e3:.0f} ms",
             alone_seconds=alone,
         )
-    engine = _Engine(capability, steps, slo, target)
+    engine = _Engine(capability, steps, slo, target, admission)
     lengths = lengths_of(tuple(mix), capability.block_size)
     served = engine.serves(lengths)
     if not served.any():
@@ -197,6 +200,7 @@ class _Engine:
     steps: StepTimes
     slo: ServiceLevel
     target: float
+    admission: float
 
     @cached_property
     def step_budget(self) -> float:
@@ -236,7 +240,7 @@ class _Engine:
         edge_rate = edge / (mean.output * self._step(mean, edge))
         at_target = self._concurrency_of(mean, self.target * edge_rate, edge) if why else math.inf
         block_mean = _GROWTH * mean.block_steps / mean.output
-        by_blocks = self.target * self.capability.num_blocks / block_mean
+        by_blocks = self.target * self.admission * self.capability.num_blocks / block_mean
         by_seats = min(self.target * self.capability.max_num_seqs, float(self._in_range(mean)))
         memory = min(by_blocks, by_seats)
         running = min(at_target, memory)

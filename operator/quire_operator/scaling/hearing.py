@@ -176,10 +176,8 @@ def measure_pressure(
     total = sum(weights) or 1.0
     mean = sum(w * p for w, p in zip(weights, pressures, strict=True)) / total
     binding = _most_common(heard, ready)
-    # seats are taken up to the last, blocks up to the admission edge
-    edge = 1.0 if binding == "seats" else service.pressure.admission
     num_counted = max(heard.num_ready - len(heard.silent), len(ready))
-    done = mean * edge / service.pressure.target * total * num_counted / len(ready)
+    done = mean / service.pressure.target * total * num_counted / len(ready)
     return FleetPressure(value=mean, binding=binding, requests_per_second=done)
 
 

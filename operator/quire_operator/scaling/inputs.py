@@ -42,13 +42,13 @@ class ServiceLevel:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPressure:
-    """Shares of an engine's blocks, in (0, 1]: the resource's `memoryPressure`."""
+    """The resource's `memoryPressure`, in (0, 1]."""
 
     target: float = 0.75
-    """The fleet is sized to stay here."""
+    """Pressure that the fleet is sized for: of blocks, a share of those up to `admission`."""
     background: float = 0.8
     admission: float = 0.95
-    """Interactive requests are admitted up to here."""
+    """Share of an engine's blocks up to which interactive requests are admitted."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -174,7 +174,8 @@ def _do(
 ) -> Capacity | Incapable | None:
     if capability is None:
         return None
-    return capacity(capability, _sound(accelerator.expected), mix, slo, service.pressure.target)
+    expected, pressure = _sound(accelerator.expected), service.pressure
+    return capacity(capability, expected, mix, slo, pressure.target, pressure.admission)
 
 
 def _relax(

@@ -56,7 +56,7 @@ def test_what_is_too_slow_alone_serves_nobody() -> None:
         capability("t4"), None, [bucket(100, 100)], ServiceLevel(per_token_seconds=0.01), 0.75
     )
     assert isinstance(found, Incapable)
-    assert "promised" in found.reason
+    assert "the SLO asks for 10 ms" in found.reason
 
 
 def test_a_prompt_that_takes_too_long_is_not_for_a_small_gpu() -> None:

@@ -69,24 +69,20 @@ class Makers:
     def windows(self) -> Sequence[SizedWindow]:
         """The cheapest mix of each window: what the oracle does."""
         scenario = self.scenario
-        return size_windows(
-            scenario.trace, scenario.types, scenario.slo, target=scenario.limits.target
-        )
+        return size_windows(scenario.trace, scenario.types, scenario.slo, limits=scenario.limits)
 
     @cached_property
     def single_type(self) -> EngineType:
         """The type that serves the trace alone at the least cost."""
         scenario = self.scenario
-        return choose_single(
-            scenario.trace, scenario.types, scenario.slo, target=scenario.limits.target
-        )
+        return choose_single(scenario.trace, scenario.types, scenario.slo, limits=scenario.limits)
 
     def _first(self, kind: EngineType | None) -> Mapping[str, int]:
         """What the first window needs, of one type or of all."""
         if kind is None:
             return self.windows[0].replicas
         scenario = self.scenario
-        first = size_windows(scenario.trace, [kind], scenario.slo, target=scenario.limits.target)[0]
+        first = size_windows(scenario.trace, [kind], scenario.slo, limits=scenario.limits)[0]
         return first.replicas
 
     def _quire(self, kind: EngineType | None = None) -> Scaler:
@@ -126,7 +122,7 @@ class Makers:
         scenario = self.scenario
         seconds = max(scenario.trace[-1].arrival_seconds, 1.0)
         buckets = split_by_length(scenario.trace, seconds)
-        mix = size(scenario.types, buckets, scenario.slo, target=scenario.limits.target)
+        mix = size(scenario.types, buckets, scenario.slo, limits=scenario.limits)
         return FixedScaler(mix.replicas, "melange")
 
     def _fixed(self) -> Scaler:

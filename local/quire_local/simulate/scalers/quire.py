@@ -55,7 +55,8 @@ class QuireScaler(Scaler):
         self._types = types
         self._first = first
         self._slo = slo
-        self._limits = limits
+        self.limits = limits
+        """As the resource has them; they may be changed."""
         self._bounds = min_replicas, max_replicas
         self._max_dollars_per_hour = max_dollars_per_hour
         self._forgets_after = forgets_after
@@ -80,7 +81,7 @@ class QuireScaler(Scaler):
         """What is decided from, as the operator would have it."""
         names = {kind.name for kind in self._types}
         low, high = self._bounds
-        limits = self._limits
+        limits = self.limits
         return ServiceInputs(
             key=key,
             priority=priority,

@@ -7,6 +7,7 @@ import pytest
 from quire_engine.errors import ConfigError
 from quire_engine.protocol.state import EngineState
 from quire_local.simulate.fleet import Status
+from quire_local.simulate.hardware import Limits
 from quire_local.simulate.observing import GatewaySeen, Observation, ReplicaSeen
 from quire_local.simulate.scalers.choosing import NAMES, Makers
 from quire_local.simulate.scalers.fixed import FixedScaler
@@ -98,9 +99,9 @@ def test_greedy_adds_the_cheapest_and_takes_away_the_dearest(state: EngineState)
 def test_the_oracles_mix_costs_no_more_than_any_type_alone() -> None:
     types = engine_types("t4", "l4", "a100-80", "h100")
     trace = traffic(900.0, 8.0, kind="diurnal")
-    mix = sum(one.dollars for one in size_windows(trace, types, SLO, target=0.75))
-    single = choose_single(trace, types, SLO, target=0.75)
-    alone = size_windows(trace, [single], SLO, target=0.75)
+    mix = sum(one.dollars for one in size_windows(trace, types, SLO, limits=Limits()))
+    single = choose_single(trace, types, SLO, limits=Limits())
+    alone = size_windows(trace, [single], SLO, limits=Limits())
     assert all(one.unserved < 1e-3 for one in alone)
     assert mix <= sum(one.dollars for one in alone) * 1.01
 
