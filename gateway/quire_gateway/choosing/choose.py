@@ -80,13 +80,14 @@ def choose(
         if figures.block_size != block_size:  # engines of one service have the same, mostly
             block_size = figures.block_size
             num_blocks, deviation = demand.blocks_and_deviation(block_size)
+            deviation /= max(num_blocks, 1.0)  # of a block: those that are shared stay
         num_hits = hits.get(endpoint.slot, 0)
         needed = num_blocks
         if num_hits:
             needed -= count_shared(demand, endpoint, num_hits, block_size)
         if needed >= endpoint.refused_blocks:
             continue
-        if not has_room(figures, demand, needed + figures.z * deviation):
+        if not has_room(figures, demand, needed * (1.0 + figures.z * deviation)):
             continue
         uncached = count_uncached(demand, num_hits) if num_hits else all_uncached
         until_first = uncached * figures.seconds_per_prompt_token

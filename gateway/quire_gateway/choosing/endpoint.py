@@ -168,7 +168,7 @@ class Endpoint:
             chunks=demand.chunks,
             num_shared_blocks=num_shared,
             prompt_blocks=demand.num_prompt_tokens / size,
-            deviation=deviation,
+            deviation=deviation * (num_blocks - num_shared) / max(num_blocks, 1.0),
         )
         return num_blocks - num_shared
 
