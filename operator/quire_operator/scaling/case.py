@@ -26,6 +26,8 @@ class Step:
     """None: the same."""
     victims: tuple[str, ...] | None = None
     """None: those that are worth least."""
+    is_better_known: bool = False
+    """Whether other replicas would serve the same for less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,12 @@ class Case:
     def rising_seconds(self) -> float:
         """How long more has been wanted."""
         since = self.memory.rising_since
+        return 0.0 if since is None else max(self.now - since, 0.0)
+
+    @property
+    def better_seconds(self) -> float:
+        """How long other replicas would have served the same for less."""
+        since = self.memory.better_since
         return 0.0 if since is None else max(self.now - since, 0.0)
 
     @property

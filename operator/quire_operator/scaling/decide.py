@@ -20,7 +20,7 @@ from quire_operator.scaling.decision import (
     ServiceDecision,
     ServiceMemory,
 )
-from quire_operator.scaling.demand import Bucket, buckets, estimate, highest, note_peak, remember
+from quire_operator.scaling.demand import Bucket, buckets, estimate, note_part, remember, sustained
 from quire_operator.scaling.fleet import Fleet, see_fleet
 from quire_operator.scaling.hearing import Heard, hear, measure_pressure
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
@@ -83,6 +83,7 @@ def _decide_one(
         added_at=inputs.now if is_adding else memory.added_at,
         rising_since=(memory.rising_since or inputs.now) if is_rising else None,
         pressed_since=case.urgency.pressed_since,
+        better_since=(memory.better_since or inputs.now) if step.is_better_known else None,
     )
     memory = correct(case, memory)
     memory = keep_shares(case, memory)
@@ -111,7 +112,7 @@ def _make_case(
     mix: tuple[Bucket, ...] = ()
     prompt_bounds = heard.gateways[0].prompt_bounds if demand else ()
     if demand is not None:
-        made_of = tuple(map(max, demand.prompt_rates, highest(memory, demand, prompt_bounds)))
+        made_of = tuple(map(max, demand.prompt_rates, sustained(memory, demand, prompt_bounds)))
         mix = buckets(memory, made_of, (prompt_bounds, heard.gateways[0].output_bounds))
     seconds = demand.window_seconds if demand else math.inf
     offers = make_offers(service, measured, mix, seconds)
@@ -140,9 +141,11 @@ def _make_case(
         times = urgency.times * demand.certain
         rates = tuple(times * rate for rate in demand.prompt_rates)
         planned = replace(demand, rate=times * demand.rate, prompt_rates=rates)
-        memory = note_peak(memory, planned, prompt_bounds, service.down_seconds, now)
+        memory = note_part(memory, demand, urgency.times, service.down_seconds, now)
         rates_now = _plan_for(offers, made_of, rates, factor)
-        rates_at_peak = _plan_for(offers, made_of, highest(memory, planned, prompt_bounds), factor)
+        rates_at_peak = _plan_for(
+            offers, made_of, sustained(memory, planned, prompt_bounds), factor
+        )
     else:
         carried = pressure.requests_per_second if pressure and urgency.is_urgent else 0.0
         rates_now = rates_at_peak = [max(carried, _BARELY)] * len(offers.mix)

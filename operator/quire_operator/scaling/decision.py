@@ -118,15 +118,14 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Peak:
-    """The largest demand of a part of the stabilization window."""
+class Part:
+    """What was asked in a part of the stabilization window."""
 
     at: float
     """End of the part."""
-    load: float
-    """Tokens per second, about; by this peaks are compared."""
-    rates: tuple[float, ...]
-    """Requests per second by prompt bucket."""
+    seconds: float
+    arrivals: tuple[float, ...]
+    """Requests by prompt bucket; those that stay longer than computed count as more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +163,8 @@ class ServiceMemory:
     """Answered requests by lengths of prompt and output; old ones fade."""
     tokens: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Prompt, output and cached tokens of these."""
-    peaks: tuple[Peak, ...] = ()
+    parts: tuple[Part, ...] = ()
+    """Of the stabilization window."""
     last_request_at: float
     rising_since: float | None = None
     """Since when more has been wanted."""
@@ -182,6 +182,8 @@ class ServiceMemory:
     corrected_at: float = 0.0
     added_at: float | None = None
     """When replicas were asked for the last time: they are not given up before they have served."""
+    better_since: float | None = None
+    """Since when other replicas would have served the same for less."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """As told last."""
     capabilities: Mapping[str, Capability] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from quire_operator.scaling.decision import Peak, Sample, ServiceMemory
+from quire_operator.scaling.decision import Part, Sample, ServiceMemory
 from quire_operator.scaling.inputs import GatewayFigures, ServiceInputs
 
 WINDOWS = (30.0, 60.0, 120.0)
@@ -28,8 +28,12 @@ _LEAST_FREEDOM = 5
 _DOUBT = 2.0
 """Standard deviations that are not believed of what was watched for a moment only."""
 _HALF_LIFE_SECONDS = 300.0
-_PARTS = 10
-"""Of the stabilization window, each with a peak of its own."""
+_PARTS = 5
+"""Of the stabilization window."""
+_PASSING = 0.8
+"""Of the busiest part: above the target there is room for what comes and goes."""
+_BARELY = 1e-6
+"""Seconds: where a part ends, the next has not begun."""
 _TYPICAL_OUTPUT_TOKENS = 200.0
 _OUTPUT_WORTH = 1000.0
 """Tokens of a prompt that take about as long as a typical output."""
@@ -159,34 +163,58 @@ def estimate(memory: ServiceMemory, now: float) -> Demand | None:
     )
 
 
-def note_peak(
-    memory: ServiceMemory,
-    demand: Demand,
-    prompt_bounds: Sequence[int],
-    down_seconds: float,
-    now: float,
+def note_part(
+    memory: ServiceMemory, demand: Demand, times: float, down_seconds: float, now: float
 ) -> ServiceMemory:
-    """Remember the largest demand of each part of the stabilization window."""
-    load = _work(demand.prompt_rates, prompt_bounds)
-    newest = Peak(at=now, load=load, rates=demand.prompt_rates)
-    begins = now - down_seconds
-    kept = [one for one in memory.peaks if one.at > begins]
+    """Add what came since the last time to the stabilization window.
+
+    Parameters
+    ----------
+    times
+        By how much more replicas are taken than by what is asked.
+    """
+    latest = [one for one in memory.samples if one.at == now]
+    if not latest:
+        return memory
+    newest = latest[-1]
+    more = (times - 1.0) * newest.seconds
+    arrivals = [*newest.arrivals]
+    _add(arrivals, [more * rate for rate in demand.prompt_rates])
+    kept = [one for one in memory.parts if one.at > now - down_seconds]
     part = down_seconds / _PARTS
-    last = kept[-1] if kept else None
-    if last is not None and _part(last.at, part) == _part(now, part):
-        kept[-1] = replace(newest if load >= last.load else last, at=now)
+    if kept and _part(kept[-1].at - _BARELY, part) == _part(now - _BARELY, part):
+        _add(arrivals, kept[-1].arrivals)
+        kept[-1] = Part(at=now, seconds=kept[-1].seconds + newest.seconds, arrivals=tuple(arrivals))
     else:
-        kept.append(newest)
-    return replace(memory, peaks=tuple(kept))
+        kept.append(Part(at=now, seconds=newest.seconds, arrivals=tuple(arrivals)))
+    return replace(memory, parts=tuple(kept))
 
 
-def highest(
+def sustained(
     memory: ServiceMemory, demand: Demand, prompt_bounds: Sequence[int]
 ) -> tuple[float, ...]:
-    """Rates by prompt bucket of the window's highest peak, now included."""
-    peak = max(memory.peaks, key=lambda one: one.load, default=None)
-    load = _work(demand.prompt_rates, prompt_bounds)
-    return demand.prompt_rates if peak is None or peak.load < load else peak.rates
+    """Rates by prompt bucket that what is left must carry: the window's, or those of now.
+
+    The window's are its mean, or more if its busiest part was far above that.
+    """
+    seconds = sum(one.seconds for one in memory.parts)
+    if seconds <= 0:
+        return demand.prompt_rates
+    counts: list[float] = []
+    for one in memory.parts:
+        _add(counts, one.arrivals)
+    mean = [one / seconds for one in counts]
+    load = _work(mean, prompt_bounds)
+    whole = max(one.seconds for one in memory.parts)
+    busiest = max(
+        _work(one.arrivals, prompt_bounds) / one.seconds
+        for one in memory.parts
+        if one.seconds > 0.5 * whole
+    )
+    times = max(_PASSING * busiest / load, 1.0) if load > 0 else 1.0
+    if _work(demand.prompt_rates, prompt_bounds) > times * load:
+        return demand.prompt_rates
+    return tuple(times * one for one in mean)
 
 
 def _work(prompt_rates: Sequence[float], prompt_bounds: Sequence[int]) -> float:

@@ -6,9 +6,10 @@ nothing is heard        hold
 nobody asks             none, after a while; one again when somebody does
 too few                 the cheapest to add; at once when requests are refused or wait too long
 too many, or too dear   what takes their place first, then one after another, each only if the
-                        rest would have carried the peak of the stabilization window
+                        rest would have carried the stabilization window
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from quire_operator.scaling.case import Case, Step
 from quire_operator.scaling.fleet import serves
 from quire_operator.scaling.inputs import Replica
 from quire_operator.scaling.mix import Mix
-from quire_operator.scaling.sizing import MARGIN, SLACK
+from quire_operator.scaling.sizing import SLACK, window_factor
 from quire_operator.scaling.victims import next_victims
 
 _WORTHWHILE = 0.03
@@ -29,6 +30,8 @@ _STAY_SECONDS = 900.0
 """So long a mix is taken to be the best."""
 _MOVE_MARGIN = 0.1
 """So much more others must carry: they take minutes to come, and rates change meanwhile."""
+_ANOTHER_SECONDS = 60.0
+"""So long requests must be too long for all that there is, before another accelerator is bought."""
 _AT_A_TIME = 4
 """So many times what goes at once there must be."""
 _MUCH_BETTER = 0.01
@@ -106,7 +109,7 @@ def _to_zero(case: Case) -> Step | None:
 
 def _up(case: Case) -> Step | None:
     """Add what is missing."""
-    sizing, fleet = case.sizing, case.fleet
+    fleet = case.fleet
     if case.demand is None and not case.urgency.is_urgent:
         return None
     if not case.offers.are_known:
@@ -116,14 +119,7 @@ def _up(case: Case) -> Step | None:
     slack = 0.0 if case.urgency.is_urgent else SLACK
     if load <= 1.0 + slack and fleet.num_useful:
         return None
-    grown = sizing.grow(rates)
-    replicas = dict(grown.replicas)
-    if not grown.is_feasible:
-        afresh = sizing.afresh(rates)
-        if grown.unserved - afresh.unserved > _MUCH_BETTER:
-            # no room for more of what there is: what does more of it takes its place
-            replicas = dict(afresh.replicas)
-        case.note_infeasible(min(grown.unserved, afresh.unserved))
+    replicas = _grow(case, rates)
     if replicas == fleet.ordered:
         return case.hold(
             f"load is {_percent(load)} of the target, and the bounds allow nothing that helps"
@@ -133,10 +129,23 @@ def _up(case: Case) -> Step | None:
         reason = "nothing serves, and nothing is on its way"
     if case.urgency.is_urgent:
         return Step(action="Up", replicas=replicas, reason=f"{case.urgency.reason}: {reason}")
-    waited = case.rising_seconds
-    if waited < case.service.up_seconds:
+    is_another = math.isinf(load) and fleet.num_useful > 0
+    patience = max(case.service.up_seconds, _ANOTHER_SECONDS if is_another else 0.0)
+    if case.rising_seconds < patience:
         return case.hold(f"{reason}; more is added when it has been for stabilization.up")
     return Step(action="Up", replicas=replicas, reason=reason)
+
+
+def _grow(case: Case, rates: list[float]) -> dict[str, int]:
+    """What there is and what is missing."""
+    grown = case.sizing.grow(rates)
+    if grown.is_feasible:
+        return dict(grown.replicas)
+    afresh = case.sizing.afresh(rates)
+    case.note_infeasible(min(grown.unserved, afresh.unserved))
+    # no room for more of what there is: what does more of it takes its place
+    is_much_better = grown.unserved - afresh.unserved > _MUCH_BETTER
+    return dict(afresh.replicas if is_much_better else grown.replicas)
 
 
 def _up_by_one(case: Case) -> Step | None:
@@ -155,9 +164,10 @@ def _up_by_one(case: Case) -> Step | None:
 def _down(case: Case) -> Step | None:
     """Take away what is too much, or let something cheaper take its place."""
     why_not = case.why_not_down()
-    if why_not:
+    if why_not or case.demand is None:
         return case.hold(why_not) if why_not != "unknown" else None
-    rates = [rate * (1.0 + MARGIN) for rate in case.rates_at_peak]
+    factor = window_factor(case.service, case.demand)
+    rates = [rate * factor for rate in case.rates_at_peak]
     if case.sizing.has_surplus(rates):
         least = case.sizing.shrink(rates)
         if least.is_feasible and _is_worth_it(case, least):
@@ -176,8 +186,8 @@ def _is_worth_it(case: Case, least: Mix) -> bool:
 def _move(case: Case, rates: list[float]) -> Step | None:
     """Let others come, if they save more than it costs that both are there for a while.
 
-    They must do so at the peak and now: while traffic falls, what there is becomes fewer, and that
-    saves as much.
+    They must do so at the peak and now, and have done so for the whole window: while traffic falls,
+    what there is becomes fewer, and that saves as much.
     """
     sizing, fleet, limits = case.sizing, case.fleet, case.limits
     costs = limits.cost(fleet.ordered)
@@ -197,10 +207,14 @@ def _move(case: Case, rates: list[float]) -> Step | None:
     now = sizing.shrink(case.rates_now)
     if now.cost - sizing.afresh(case.rates_now).cost < saving:
         return None
+    if case.better_seconds < case.service.down_seconds:
+        held = case.hold("a cheaper mix is known; it comes if it stays cheaper")
+        return replace(held, is_better_known=True)
     if not limits.allow(both):
-        return case.hold(
+        held = case.hold(
             "a cheaper mix is known, but the bounds leave no room for it beside what runs"
         )
+        return replace(held, is_better_known=True)
     return Step(
         action="Move",
         replicas=both,
@@ -234,7 +248,7 @@ def _take_away(case: Case, wanted: Mapping[str, int], rates: list[float]) -> Ste
         replicas=replicas,
         wanted=wanted,
         victims=tuple(one.name for one in victims),
-        reason=f"the others would have carried the peak of {case.service.down_seconds:g} s",
+        reason=f"the others would have carried the last {case.service.down_seconds:g} s",
     )
 
 

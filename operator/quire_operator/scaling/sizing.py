@@ -17,10 +17,12 @@ from quire_operator.scaling.inputs import ServiceInputs
 from quire_operator.scaling.mix import Mix, Option, carry, choose, least_cost
 from quire_operator.scaling.offers import Offers
 
-SLACK = 0.07
+SLACK = 0.1
 """So much over the target adds no replica yet."""
-MARGIN = 0.05
-"""So much more than the window's peak what is left must carry, before something goes."""
+_DOUBT = 0.5
+"""Standard deviations of what the window counted, that what is left must carry besides."""
+_UNLIKE = 2.0
+"""Variance of requests' work as a sum, over that of their number: some are longer than others."""
 _EVENED_OUT = 0.5
 """What is left of a deviation after requests have waited, within what is promised, for it to pass.
 """
@@ -140,3 +142,13 @@ def chance_factor(
     z = NormalDist().inv_cdf(min(max(service.slo.percentile, 50), 99) / 100)
     deviation = _EVENED_OUT * z * math.sqrt(demand.dispersion / running)
     return correction * max(1.0, service.pressure.target * (1.0 + deviation))
+
+
+def window_factor(service: ServiceInputs, demand: Demand) -> float:
+    """By how much more than the stabilization window counted what is left must carry.
+
+    What was counted is chance in part: of few requests more.
+    """
+    seconds = max(service.down_seconds, demand.window_seconds)
+    count = max(demand.rate * seconds, 1.0)
+    return 1.0 + _DOUBT * math.sqrt(_UNLIKE * demand.dispersion / count)

@@ -17,10 +17,14 @@ from quire_operator.scaling.inputs import ServiceInputs
 _PATIENCE_SECONDS = 30.0
 """So long must a predicted time have been too long."""
 _EDGE = 1.0
+_CHANCE = 1.0
+"""Standard deviations of how many run, that are not believed until they have been for a while."""
 _MOST = 2.5
 """So many times what it can do at the target is the most that a fleet is taken to carry."""
-_HALF_LIFE_SECONDS = 60.0
+_HALF_LIFE_SECONDS = 150.0
 """Of what is remembered of taken blocks and seats."""
+_FEW = 0.5
+"""Of the promised time: a queue that is gone sooner is of single long prompts."""
 _CLEAR_SECONDS = 60.0
 """In so long a queue should be gone: what comes to help takes as long to start."""
 
@@ -92,6 +96,8 @@ def judge(
         if lasts or (not is_coming and now - pressed >= _PATIENCE_SECONDS):
             most = _MOST if lasts else 1.0 / service.pressure.target
             carried = min(pressure.requests_per_second, most * able_rate)
+            if now - pressed < _PATIENCE_SECONDS:
+                carried *= 1.0 - _CHANCE / math.sqrt(max(heard.num_running, 1))
             times = max(times, carried / planned_rate if planned_rate > 0 else math.inf)
             reasons.append(f"pressure of {pressure.binding} is {100 * pressure.value:.0f} %")
     if heard.num_waiting and not is_coming and demand is not None and demand.rate > 0:
@@ -99,7 +105,8 @@ def judge(
         if service.slo.first_token_seconds is not None:
             deadline = min(deadline, service.slo.first_token_seconds)
         predicted = heard.num_waiting / able_rate if able_rate > 0 else math.inf
-        if max(predicted, 2 * heard.oldest_seconds) > deadline:
+        is_late = max(predicted, 2 * heard.oldest_seconds) > deadline
+        if is_late and predicted > _FEW * deadline:
             times = max(times, 1.0 + heard.num_waiting / _CLEAR_SECONDS / demand.rate)
             reasons.append(
                 f"{heard.num_waiting} requests wait, the oldest for {heard.oldest_seconds:.0f} s"

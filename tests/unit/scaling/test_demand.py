@@ -1,11 +1,9 @@
 """From gateways' counts to rates."""
 
-from dataclasses import replace
-
 import pytest
 
 from quire_operator.scaling.decision import ServiceMemory
-from quire_operator.scaling.demand import buckets, estimate, highest, note_peak, remember
+from quire_operator.scaling.demand import buckets, estimate, note_part, remember, sustained
 from quire_operator.scaling.inputs import GatewayFigures
 from tests.unit.scaling.worlds import OUTPUT_BOUNDS, PROMPT_BOUNDS, World, service
 
@@ -132,13 +130,24 @@ def test_what_is_cached_is_not_computed() -> None:
     assert found[0].prefill_tokens == pytest.approx(0.2 * found[0].prompt_tokens)
 
 
-def test_the_highest_peak_of_the_window_counts() -> None:
-    memory = watch(*[(figures(20 * at, 5 * at),) for at in range(10)])
-    demand = estimate(memory, 45.0)
+def test_the_window_counts_by_its_mean_or_its_busiest_part() -> None:
+    counts = [0]
+    for at in range(60):  # a minute of 10 a second, then 4 minutes of 2
+        counts.append(counts[-1] + (50 if at < 12 else 10))
+    seen = service("l4")
+    memory = ServiceMemory(since=0.0, last_request_at=0.0)
+    for at, count in enumerate(counts):
+        memory = remember(seen, (figures(count, 5 * at),), memory, 5.0 * at)
+        demand = estimate(memory, 5.0 * at)
+        if demand is not None:
+            memory = note_part(memory, demand, 1.0, 300.0, 5.0 * at)
     assert demand is not None
-    high = replace(demand, rate=9.0, prompt_rates=(0.0, 9.0))
-    memory = note_peak(memory, high, PROMPT_BOUNDS, 300.0, 45.0)
-    memory = note_peak(memory, demand, PROMPT_BOUNDS, 300.0, 200.0)
-    assert highest(memory, demand, PROMPT_BOUNDS) == (0.0, 9.0)
-    memory = note_peak(memory, demand, PROMPT_BOUNDS, 300.0, 346.0)
-    assert highest(memory, demand, PROMPT_BOUNDS) == demand.prompt_rates
+    rates = sustained(memory, demand, PROMPT_BOUNDS)
+    assert 7.0 < rates[1] < 9.0  # the mean is 3.6, and the busiest minute had 10
+    for at in range(61, 80):
+        counts.append(counts[-1] + 10)
+        memory = remember(seen, (figures(counts[-1], 5 * at),), memory, 5.0 * at)
+        memory = note_part(memory, demand, 1.0, 300.0, 5.0 * at)
+    now = estimate(memory, 395.0)
+    assert now is not None
+    assert sustained(memory, now, PROMPT_BOUNDS)[1] == pytest.approx(2.0, rel=0.1)

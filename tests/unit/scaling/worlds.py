@@ -242,7 +242,7 @@ class World:
                 binding=binding,
                 num_held_blocks=held,
                 num_blocks=1000,
-                num_running=int(self.rate > 0),
+                num_running=30 * int(self.rate > 0),
             ),
         )
 
