@@ -103,6 +103,8 @@ class Ingress:
                 f"--ingress-class-name={CLASS}",
                 "--disable-leader-election",
                 f"--envoy-service-http-address={CONTROL_PLANE}",
+                # what Ingresses say of themselves: Envoy has no Service to ask for it
+                f"--ingress-status-address={CONTROL_PLANE}",
                 "--debug-http-address=127.0.0.1",
                 # its own ports for these would be the same one
                 "--stats-port=8002",

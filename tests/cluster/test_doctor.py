@@ -149,6 +149,17 @@ def test_pods_that_do_not_start_are_told_in_their_own_words(installed: Cluster) 
     installed.api.call("delete", "pod/stuck", f"--namespace={SYSTEM}", "--now")
 
 
+def test_a_pod_that_says_nothing_itself_is_told_by_its_last_warning(installed: Cluster) -> None:
+    _pod(installed, "gateway", "mounting", waiting={"reason": "ContainerCreating"})
+    words = _words(_examine(installed.kubeconfig)["gateway"])
+    assert "mounting is not ready: it does not say why" in words
+    for second, message in ((1, "too early"), (2, 'secret "quire-root" not found')):
+        _warn(installed, "mounting", message, f"2026-01-01T00:00:0{second}Z")
+    words = _words(_examine(installed.kubeconfig)["gateway"])
+    assert 'mounting is not ready: secret "quire-root" not found' in words
+    installed.api.call("delete", "pod/mounting", f"--namespace={SYSTEM}", "--now")
+
+
 def test_nodes_with_gpus_need_a_label_and_a_plugin(installed: Cluster) -> None:
     product = {"nvidia.com/gpu.product": "NVIDIA-L4"}
     _node(installed, "well", labels=product, gpus=2)
@@ -271,6 +282,22 @@ def _pod(
         state = {"name": "main", "image": image, "imageID": "", "state": {"waiting": waiting}}
         status["containerStatuses"] = [state | {"ready": False, "restartCount": 0}]
     _write_status(cluster, f"pod/{name}", status, f"--namespace={namespace}")
+
+
+def _warn(cluster: Cluster, pod: str, message: str, stamp: str) -> None:
+    """An event of a pod, as a kubelet writes it."""
+    cluster.api.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{pod}-{stamp[-3:-1]}", "namespace": SYSTEM},
+            "involvedObject": {"kind": "Pod", "name": pod, "namespace": SYSTEM},
+            "type": "Warning",
+            "reason": "FailedMount",
+            "message": message,
+            "lastTimestamp": stamp,
+        }
+    )
 
 
 def _node(

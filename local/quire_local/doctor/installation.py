@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from quire_local.cluster.api import ClusterApi, ClusterError
+from quire_local.cluster.api import ClusterApi, ClusterError, RefusedError
 from quire_local.cluster.pods import PodClient, management_of
 from quire_local.doctor.finding import Finding, Findings, fail, ok, warn
 from quire_operator.planner.names import ROLE_LABEL
@@ -73,7 +73,7 @@ def check_gateway(api: ClusterApi) -> Findings:
         words = f"no pod has the label {ROLE_LABEL}=gateway: nobody is answered"
         yield fail("gateway", words, INSTALL)
         return
-    yield from readiness("gateway", pods)
+    yield from readiness(api, "gateway", pods)
     for pod in filter(is_ready, pods):
         yield _reach(api, pod)
 
@@ -102,7 +102,7 @@ def pod_trouble(pod: Body) -> str:
     return ""
 
 
-def readiness(role: str, pods: list[Body]) -> Findings:
+def readiness(api: ClusterApi, role: str, pods: list[Body]) -> Findings:
     """How many pods of a role are ready, and why the others are not."""
     ready = [pod for pod in pods if is_ready(pod)]
     if ready:
@@ -111,9 +111,23 @@ def readiness(role: str, pods: list[Body]) -> Findings:
         if pod in ready:
             continue
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-        words = f"pod {name} is not ready: {pod_trouble(pod) or 'it does not say why'}"
+        why = pod_trouble(pod) or _last_warning(api, pod) or "it does not say why"
+        words = f"pod {name} is not ready: {why}"
         fix = f"kubectl --namespace {namespace} describe pod {name}"
         yield warn(role, words, fix) if ready else fail(role, words, fix)
+
+
+def _last_warning(api: ClusterApi, pod: Body) -> str:
+    """What was told of a pod last, such as a volume that cannot be mounted; empty: nothing."""
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    chosen = f"involvedObject.name={name},type=Warning"
+    try:
+        events = api.items(f"/api/v1/namespaces/{namespace}/events", fieldSelector=chosen)
+    except RefusedError:
+        return ""  # they are not for everybody
+    stamps = ("lastTimestamp", "eventTime")
+    last = max(events, key=lambda one: max(one.get(s) or "" for s in stamps), default={})
+    return str(last.get("message", "")).strip()
 
 
 def _image(pod: Body) -> str:

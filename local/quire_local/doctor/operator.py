@@ -23,7 +23,7 @@ def check_operator(api: ClusterApi) -> Findings:
     if not pods:
         yield fail("operator", f"no pod has the label {ROLE_LABEL}=operator", INSTALL)
         return
-    yield from readiness("operator", pods)
+    yield from readiness(api, "operator", pods)
     by_namespace = {pod["metadata"]["namespace"]: pod for pod in pods}
     yield from _against_each_other(by_namespace)
     for namespace in sorted(by_namespace):
