@@ -103,7 +103,7 @@ test-workers: sync-dev ## Run the gateway's tests with a gateway of two workers 
 test-compiled: sync-dev ## Run the gateway's tests with a compiled gateway (minutes)
 	@folder=$$($(BIN)/python -m hack.compile_gateway); \
 	PYTHONPATH=$$folder TEST_GATEWAY_CODE="compiled code" \
-		$(BIN)/python -m pytest tests/api/test_gateway*.py $(ARGS)
+		$(BIN)/python -m pytest tests/api/test_gateway*.py tests/unit/gateway $(ARGS)
 
 .PHONY: test-gpu
 test-gpu: sync-dev ## Run the tests that need a CUDA device
