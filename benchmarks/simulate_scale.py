@@ -3,7 +3,8 @@
 50 services with 20 gateways and 1,000 GPUs of 4 types together, a 3B model, 5,000 requests/s for 10
 simulated minutes, whose rates go up and down at different times, all scaled by one decision every
 5 s. `--seconds 60` takes the first minute, `--share 0.1` a tenth of services, gateways, GPUs and
-requests. All of it takes an hour or two of one core.
+requests, `--requests-per-second 500` a tenth of the requests alone. All of it takes an hour or two
+of one core.
 
     decision_seconds   processor time of a decision for all services: median, highest; goal 1
     herd               of a service's ready engines of one type, three or more: the highest pressure
@@ -65,13 +66,15 @@ def _pressures(simulation: Simulation, name: str) -> list[float]:
     return [one.pressure.value for one in states if one is not None and one.pressure is not None]
 
 
-def make_services(share: float, seconds: float) -> list[SimulatedService]:
+def make_services(
+    share: float, seconds: float, requests_per_second: float = _RATE
+) -> list[SimulatedService]:
     """All services; each begins with what its mean traffic needs."""
     num_services = max(round(_NUM_SERVICES * share), 2)
     num_nodes = max(round(_NUM_ENGINES * share) // len(_TYPES), num_services)
     types = [one for name in _TYPES if isinstance(one := _engine_type(name, num_nodes), EngineType)]
     free = dict.fromkeys((one.name for one in types), num_nodes)
-    rate = _RATE * share / num_services
+    rate = requests_per_second * share / num_services
     return [
         _make_service(number, num_services, types, free, rate, seconds, share)
         for number in range(num_services)
@@ -174,14 +177,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--requests-per-second", type=float, default=_RATE)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     herd = Herd()
-    several = Several(make_services(options.share, options.seconds), looked=herd.look)
-    began = time.process_time()
+    services = make_services(options.share, options.seconds, options.requests_per_second)
+    several = Several(services, looked=herd.look)
+    began, wall = time.process_time(), time.perf_counter()
     results = several.run()
     figures = _figures(several, results, herd, time.process_time() - began)
-    figures |= {"seconds": options.seconds, "share": options.share}
+    figures |= {
+        "wall_seconds": time.perf_counter() - wall,
+        "seconds": options.seconds,
+        "share": options.share,
+        "requests_per_second": options.requests_per_second,
+        "share_of_the_rate": options.requests_per_second / _RATE,
+    }
     for name, value in figures.items():
         print(f"{name:26s} {value:12.3f}")
     if options.json:

@@ -6,6 +6,7 @@ Engines are simulated in virtual time with the real scheduler, admission, routin
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from quire_engine.__main__ import report_errors
@@ -25,29 +26,68 @@ from quire_local.simulate.flags import (
     types_of,
     workload_of,
 )
+from quire_local.simulate.hardware import EngineType, ServiceLevel
 from quire_local.simulate.outputs import check_outputs, write_output
 from quire_local.simulate.page import write_page
 from quire_local.simulate.report import write_json, write_table
 from quire_local.simulate.results import SimulationResult
 from quire_local.simulate.scalers.choosing import NAMES, Makers
+from quire_local.simulate.services_file import read_services
 from quire_local.simulate.simulation import DEFAULT_MAX_TOKENS, Scenario, simulate
-from quire_local.simulate.workload import check_length
+from quire_local.simulate.sizing import SizedWindow
+from quire_local.simulate.workload import Workload, check_length
 
+_DEFAULT_SCALERS = ["quire", "keda", "oracle"]
 _EXAMPLES = """\
 examples:
   quire simulate --generate diurnal --seconds 2h --scaler quire,keda,oracle --html page.html
   quire simulate --trace trace.csv --gpu l4=20,h100=2@6.50 --slo-time-per-output-token 120ms
   quire simulate --generate poisson --scaler fixed --fixed l4=3 --event 600:vanish:l4
+  quire simulate --services services.yaml --gpu l4=6,a100-80=2 --seconds 30m
 """
 
 
 def main(argv: Sequence[str]) -> int:
     """Simulate and report; the exit status is returned."""
-    return report_errors(lambda: _simulate(_parser().parse_args(argv)))
+    return report_errors(lambda: _run_command(argv))
 
 
-def _simulate(parsed: argparse.Namespace) -> int:
+def _run_command(argv: Sequence[str]) -> int:
+    parsed = _parser().parse_args(argv)
     check_outputs(parsed.json, parsed.html)
+    if parsed.services is not None:
+        return _simulate_several(parsed, argv)
+    return _simulate(parsed)
+
+
+def _simulate_several(parsed: argparse.Namespace, argv: Sequence[str]) -> int:
+    """All services of the file, scaled together."""
+    if parsed.scaler not in (_DEFAULT_SCALERS, ["quire"]):
+        raise ConfigError("several services are scaled by quire, all in one: leave --scaler out")
+    # the operator's scaling is asked for here alone
+    from quire_local.simulate.several import Several, SimulatedService
+
+    services, remarks = [], []
+    for entry in read_services(parsed.services):
+        own = _parser().parse_args([*argv, *entry.flags])
+        scenario, _, own_remarks = _scenario_of(own)
+        scaler = _makers_of(own, scenario).quire()
+        remarks += [f"{entry.name}: {remark}" for remark in own_remarks]
+        made = SimulatedService(
+            name=entry.name, scenario=scenario, scaler=scaler, priority=entry.priority
+        )
+        services.append(made)
+    several = Several(services)
+    title = f"{len(services)} services of {parsed.services}"
+    print(say(remarks) + title + "\n", file=sys.stderr)
+    found = several.run()
+    results = [replace(found[one.name], scaler=one.name) for one in services]
+    _report(results, parsed, title=title, remarks=remarks, slo=slo_of(parsed))
+    return 0
+
+
+def _scenario_of(parsed: argparse.Namespace) -> tuple[Scenario, Workload, list[str]]:
+    """What is simulated, and what to say about it."""
     if parsed.min_replicas > parsed.max_replicas:
         raise ConfigError("--min-replicas is more than --max-replicas: lower it or raise the other")
     max_model_len = max_model_len_of(parsed)
@@ -56,7 +96,16 @@ def _simulate(parsed: argparse.Namespace) -> int:
     workload = workload_of(parsed, max_model_len)
     check_length(workload)
     remarks += workload.remarks
-    scenario = Scenario(
+    return _make_scenario(parsed, workload, types, max_model_len), workload, remarks
+
+
+def _make_scenario(
+    parsed: argparse.Namespace,
+    workload: Workload,
+    types: Sequence[EngineType],
+    max_model_len: int,
+) -> Scenario:
+    return Scenario(
         trace=workload.trace,
         types=types,
         max_model_len=max_model_len,
@@ -68,7 +117,10 @@ def _simulate(parsed: argparse.Namespace) -> int:
         events=tuple(parsed.event),
         seed=parsed.seed,
     )
-    makers = Makers(
+
+
+def _makers_of(parsed: argparse.Namespace, scenario: Scenario) -> Makers:
+    return Makers(
         scenario=scenario,
         fixed={name: int(value) for name, value in parsed.fixed.items()},
         min_replicas=parsed.min_replicas,
@@ -76,23 +128,42 @@ def _simulate(parsed: argparse.Namespace) -> int:
         max_dollars_per_hour=parsed.max_cost_per_hour,
         forgets_after=parsed.restart_operator,
     )
+
+
+def _simulate(parsed: argparse.Namespace) -> int:
+    scenario, workload, remarks = _scenario_of(parsed)
+    makers = _makers_of(parsed, scenario)
     title = (
         f"{workload.name}: {len(workload.trace)} requests in {workload.seconds:.0f} s,"
         f" {parsed.model}, quantization {parsed.quantization}"
     )
     print(say(remarks) + title + "\n", file=sys.stderr)
     results = [_run(scenario, makers, name) for name in parsed.scaler]
+    lower_bound = makers.windows if parsed.json is not None else ()
+    _report(
+        results, parsed, title=title, remarks=remarks, slo=scenario.slo, lower_bound=lower_bound
+    )
+    return 0
+
+
+def _report(
+    results: Sequence[SimulationResult],
+    parsed: argparse.Namespace,
+    *,
+    title: str,
+    remarks: Sequence[str],
+    slo: ServiceLevel,
+    lower_bound: Sequence[SizedWindow] = (),
+) -> None:
+    """Write files, and then the table."""
     settings = {name: _plain(value) for name, value in sorted(vars(parsed).items())}
     if parsed.json is not None:
-        figures = write_json(results, settings=settings, lower_bound=makers.windows)
+        figures = write_json(results, settings=settings, lower_bound=lower_bound)
         write_output(parsed.json, figures)
     if parsed.html is not None:
-        page = write_page(
-            results, title=title, remarks=remarks, settings=settings, slo=scenario.slo
-        )
+        page = write_page(results, title=title, remarks=remarks, settings=settings, slo=slo)
         write_output(parsed.html, page.encode())
-    print(write_table(results, scenario.slo.percentile))  # last: `| head` may end this
-    return 0
+    print(write_table(results, slo.percentile))  # last: `| head` may end this
 
 
 def _run(scenario: Scenario, makers: Makers, name: str) -> SimulationResult:
@@ -166,6 +237,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"what every client asks for [{DEFAULT_MAX_TOKENS}]",
     )
+    parser.add_argument(
+        "--services",
+        type=Path,
+        metavar="FILE",
+        help="several services on the same GPUs: a YAML list, each with name, priority and flags"
+        " of its own, such as `- {name: chat, generate: diurnal}`",
+    )
     _add_scaling_flags(parser)
     _add_fault_flags(parser)
     output = parser.add_argument_group("output")
@@ -179,7 +257,7 @@ def _add_scaling_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--scaler",
         type=_scalers,
-        default=["quire", "keda", "oracle"],
+        default=_DEFAULT_SCALERS,
         metavar="NAME,...",
         help=f"who scales, one after the other: {', '.join(NAMES)} [quire,keda,oracle]",
     )

@@ -40,7 +40,7 @@ _MUCH_BETTER = 0.01
 
 def decide_step(case: Case) -> Step:
     """Decide what is to be done of a service that scales by itself."""
-    for rule in (_begin, _keep_bounds, _without_news, _at_zero, _to_zero, _up, _down):
+    for rule in (_begin, _keep_bounds, _without_news, _at_zero, _to_zero, _idle, _up, _down):
         step = rule(case)
         if step is not None:
             return step
@@ -105,6 +105,13 @@ def _to_zero(case: Case) -> Step | None:
     if least == case.fleet.ordered:
         return None
     return Step(action="Zero", replicas=least, reason=f"nobody has asked for {idle:.0f} s")
+
+
+def _idle(case: Case) -> Step | None:
+    """Nobody asks: there is nothing to stand in for."""
+    if not case.heard.silent or case.is_asked or case.demand is None or case.demand.rate > 0:
+        return None
+    return case.hold("nobody asks, and who says nothing stays")
 
 
 def _up(case: Case) -> Step | None:

@@ -66,6 +66,16 @@ def test_silence_of_what_is_not_needed_changes_nothing() -> None:
     assert world.counts == {"l4": 4}
 
 
+def test_nobody_stands_in_where_nobody_asks_and_somebody_does_as_soon_as_one_asks() -> None:
+    world = World(service("l4"), rate=0.0, ordered={"l4": 1})
+    world.are_engines_heard = False
+    world.run(900)
+    assert world.changes == []
+    world.rate = 0.2
+    world.run(60)
+    assert world.counts == {"l4": 2}
+
+
 def test_without_a_gateway_nobody_could_hear_them() -> None:
     world = busy()
     world.is_gateway_heard = world.are_engines_heard = False

@@ -6,6 +6,7 @@ All begin alike: with what the first five minutes of the trace need, of the type
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from quire_engine.errors import ConfigError
 from quire_local.simulate.hardware import EngineType
@@ -22,6 +23,9 @@ from quire_local.simulate.sizing import (
     size_windows,
     split_by_length,
 )
+
+if TYPE_CHECKING:
+    from quire_local.simulate.scalers.quire import QuireScaler
 
 NAMES = ("quire", "single", "keda", "hpa", "greedy", "melange", "oracle", "fixed")
 
@@ -52,7 +56,7 @@ class Makers:
             There is none of this name, or it lacks something.
         """
         makers: dict[str, Callable[[], Scaler]] = {
-            "quire": self._quire,
+            "quire": self.quire,
             "single": self._single,
             "keda": partial(self._hpa, KedaScaler),
             "hpa": partial(self._hpa, KvUseScaler),
@@ -85,7 +89,8 @@ class Makers:
         first = size_windows(scenario.trace, [kind], scenario.slo, limits=scenario.limits)[0]
         return first.replicas
 
-    def _quire(self, kind: EngineType | None = None) -> Scaler:
+    def quire(self, kind: EngineType | None = None) -> "QuireScaler":
+        """Make the operator's scaling: of all types, or of one."""
         # the operator's scaling is asked for here alone: rivals do without it
         from quire_local.simulate.scalers.quire import QuireScaler
 
@@ -103,7 +108,7 @@ class Makers:
         )
 
     def _single(self) -> Scaler:
-        return self._quire(self.single_type)
+        return self.quire(self.single_type)
 
     def _hpa(self, maker: type[HpaScaler]) -> Scaler:
         kind = self.single_type
