@@ -246,6 +246,33 @@ def test_an_upgrade_and_a_restart_of_the_operator_restart_no_engine(
     assert after["metadata"]["annotations"].items() >= before["metadata"]["annotations"].items()
 
 
+def test_limits_that_move_reach_engines_and_gateways_and_no_pod_begins_anew(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    make(api_cluster, namespace)
+    wait_for_status(api_cluster, namespace)
+    wait_until(lambda: len(template_hashes(api_cluster, namespace)) == 1, seconds=90)
+    before = get(api_cluster, "deployment", namespace, "chat-l4")
+    hashes = template_hashes(api_cluster, namespace)
+    make(api_cluster, namespace, memoryPressure={"target": 40, "background": 50, "admission": 60})
+    wait_for_status(api_cluster, namespace)
+
+    live = get(api_cluster, "configmap", namespace, "chat-live")["data"]["config.json"]
+    assert json.loads(live)["admission"]["admission_ceiling"] == 0.6
+    routed = get(api_cluster, "configmap", namespace, "chat-routing")["data"]["routing.json"]
+    assert json.loads(routed)["thresholds"]["admission"] == 0.6
+    after = get(api_cluster, "deployment", namespace, "chat-l4")
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert template_hashes(api_cluster, namespace) == hashes
+
+
+def template_hashes(cluster: Cluster, namespace: str) -> set[str]:
+    """Of the pods that its Deployments have ever wanted, as their controller makes them."""
+    found = cluster.api.get(f"/apis/apps/v1/namespaces/{namespace}/replicasets")["items"]
+    return {one["metadata"]["labels"]["pod-template-hash"] for one in found}
+
+
 def test_when_nothing_changes_nothing_is_written(
     api_cluster: Cluster, operator: RunningOperator, namespace: str
 ) -> None:
