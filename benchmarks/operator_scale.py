@@ -5,9 +5,12 @@ fresh operator starts, and measures how long it takes until each has its Deploym
 until each is Ready; what the operator then costs in a quiet time, and what it writes (by the API
 server's audit log); and how long a changed spec takes to reach its Deployment.
 
+With `--scaling on`, which is as it is in production, services are `Auto`, and the operator decides
+them every five seconds, from what a gateway tells of all of them; with `off` they are `External`.
+
 It runs in a network namespace of its own, where all addresses of kwok's pods are the machine
-itself: one responder there answers `/state` for every pod, with what a simulated engine said. Needs
-root.
+itself: one responder there answers `/state` for every pod, with what a simulated engine said, and
+`/fleet` for the gateway's. Needs root.
 """
 
 import argparse
@@ -38,8 +41,11 @@ from hack.cluster.config import Size
 from hack.cluster.control_plane import AUDIT_LOG, AUDIT_POLICY
 from hack.cluster.folders import cluster_folder
 from hack.cluster.temporary import temporary_cluster
+from quire_gateway.serving.arrivals import OUTPUT_BOUNDS, PROMPT_BOUNDS
 from quire_operator.planner.engine_flags import thresholds
 from quire_operator.planner.names import ENGINE_PORT, MANAGER, ROLE_LABEL
+from quire_operator.planner.network_paths import GATEWAY_MANAGEMENT_PORT
+from quire_operator.reconciling.scaling_reports import SCHEMA_VERSION
 from quire_operator.resource.reading import read
 from tests.api.servers import SIMULATED, RunningServer
 from tests.cluster.operators import SYSTEM, RunningOperator, install
@@ -60,13 +66,19 @@ def main() -> None:
     parser.add_argument("--services", type=int, default=500)
     parser.add_argument("--changes", type=int, default=200)
     parser.add_argument("--quiet-seconds", type=float, default=120)
+    parser.add_argument("--scaling", choices=("on", "off"), default="on")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if _INSIDE not in os.environ:
         _enter_namespace()
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     subprocess.run(["ip", "route", "add", "local", _POD_ADDRESSES, "dev", "lo"], check=True)
-    result = measure(arguments.services, arguments.changes, arguments.quiet_seconds)
+    result = measure(
+        arguments.services,
+        arguments.changes,
+        arguments.quiet_seconds,
+        is_scaling=arguments.scaling == "on",
+    )
     print(json.dumps(result, indent=1))
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
@@ -78,17 +90,22 @@ def _enter_namespace() -> None:
     os.execv(unshare, [unshare, "--net", "--", sys.executable, *sys.orig_argv[1:]])
 
 
-def measure(num_services: int, num_changes: int, quiet_seconds: float) -> dict[str, Any]:
+def measure(
+    num_services: int, num_changes: int, quiet_seconds: float, *, is_scaling: bool
+) -> dict[str, Any]:
     """All figures."""
     name = f"bench-{os.getpid()}"
     folder = cluster_folder("state") / name
     folder.mkdir(parents=True, mode=0o700)
     (folder / AUDIT_POLICY).write_text(json.dumps(_audit_policy()))
     nodes = -(-num_services // _PODS_PER_NODE)
-    with _responder() as num_asked, temporary_cluster(name, Size.KWOK, nodes) as cluster:
+    with (
+        _responder(num_services) as num_asked,
+        temporary_cluster(name, Size.KWOK, nodes) as cluster,
+    ):
         kubeconfig = install(cluster)
         cluster.api.apply(_gateway())
-        objects = [_service(index) for index in range(num_services)]
+        objects = [_service(index, is_scaling=is_scaling) for index in range(num_services)]
         for start in range(0, num_services, 50):
             cluster.api.apply(*objects[start : start + 50])
         began = time.monotonic()
@@ -105,25 +122,42 @@ def measure(num_services: int, num_changes: int, quiet_seconds: float) -> dict[s
             ready = _wait(began, lambda: _num_ready(client) == num_services)
             _wait_until_quiet(cluster)
             quiet = _measure_quiet(cluster, pid, quiet_seconds, num_asked)
-            changes = _measure_changes(cluster, client, num_changes)
+            changes = _measure_changes(cluster, client, num_changes, is_scaling=is_scaling)
             return {
                 "services": num_services,
+                "scaling": "on" if is_scaling else "off",
                 "machine": f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}",
                 "load_average": os.getloadavg(),
                 "seconds_until_reconciled": round(reconciled, 2),
                 "operator_cpu_seconds_until_reconciled": round(startup_cpu, 2),
                 "seconds_until_all_ready": round(ready, 2),
                 **quiet,
+                **_decisions(operator),
                 "spec_to_deployment_seconds": changes,
                 "peak_memory_mib": _memory_mib(pid, "VmHWM"),
             }
 
 
-def _service(index: int) -> Body:
+def _service(index: int, *, is_scaling: bool) -> Body:
     tolerations = [{"operator": "Exists"}]
     accelerators = [{"name": "cpu", "pod": {"tolerations": tolerations}}]
-    external = {"mode": "External"}
-    return service(f"chat-{index:04}", accelerators=accelerators, replicas=1, scaling=external)
+    # none of them asks for more: what is measured is what it costs to look
+    scaling = {"mode": "Auto" if is_scaling else "External"}
+    return service(_name(index), accelerators=accelerators, replicas=1, scaling=scaling)
+
+
+def _name(index: int) -> str:
+    return f"chat-{index:04}"
+
+
+def _decisions(operator: RunningOperator) -> dict[str, float]:
+    """How many times all services were decided, and how long that took on the mean."""
+    name = "quire_operator_scaling_decide_seconds"
+    number = operator.metric(f"{name}_count")
+    return {
+        "decisions": number,
+        "decide_seconds": round(operator.metric(f"{name}_sum") / max(number, 1.0), 4),
+    }
 
 
 def _gateway() -> Body:
@@ -146,16 +180,22 @@ def _audit_policy() -> Body:
 
 
 @contextmanager
-def _responder() -> Iterator[Counter[str]]:
-    """Answers for all engines; counts what it is asked."""
+def _responder(num_services: int) -> Iterator[Counter[str]]:
+    """Answers for all engines, and for the gateway; counts what it is asked."""
     asked: Counter[str] = Counter()
     with RunningServer(*SIMULATED) as engine:
         state = httpx.get(f"{engine.url}/state").json()
     state["thresholds"] = json.loads(_limits())
     body = json.dumps(state).encode()
+    fleet = _fleet(num_services, state)
+    began = time.monotonic()
 
     async def answer(request: web.BaseRequest) -> web.Response:
         asked[f"{request.method} {request.path}"] += 1
+        if request.path == "/fleet":
+            for one in fleet["services"]:
+                one["demand"]["seconds"] = time.monotonic() - began
+            return web.json_response(fleet)
         return web.Response(body=body, content_type="application/json")
 
     loop = asyncio.new_event_loop()
@@ -163,7 +203,8 @@ def _responder() -> Iterator[Counter[str]]:
     async def start() -> web.ServerRunner:
         runner = web.ServerRunner(web.Server(answer))
         await runner.setup()
-        await web.TCPSite(runner, "0.0.0.0", ENGINE_PORT).start()
+        for port in (ENGINE_PORT, GATEWAY_MANAGEMENT_PORT):
+            await web.TCPSite(runner, "0.0.0.0", port).start()
         return runner
 
     runner = loop.run_until_complete(start())
@@ -178,7 +219,30 @@ def _responder() -> Iterator[Counter[str]]:
 
 
 def _limits() -> bytes:
-    return msgspec.json.encode(thresholds(read(_service(0))))
+    return msgspec.json.encode(thresholds(read(_service(0, is_scaling=False))))
+
+
+def _fleet(num_services: int, state: Body) -> Body:
+    """What a gateway tells of services that nobody asks, each with an engine."""
+    demand = {
+        "seconds": 0.0,
+        "prompt_bounds": list(PROMPT_BOUNDS),
+        "output_bounds": list(OUTPUT_BOUNDS),
+        "arrivals": [0] * (len(PROMPT_BOUNDS) + 1),
+        "ended": [[0] * (len(OUTPUT_BOUNDS) + 1) for _ in range(len(PROMPT_BOUNDS) + 1)],
+    }
+    services = [
+        {
+            "namespace": "default",
+            "name": _name(index),
+            "demand": dict(demand),
+            "engines": [
+                {"address": f"10.255.0.1:{ENGINE_PORT}", "silent_seconds": 0.1, "state": state}
+            ],
+        }
+        for index in range(num_services)
+    ]
+    return {"schema_version": SCHEMA_VERSION, "gateway": "gateway", "services": services}
 
 
 def _client(cluster: Cluster) -> httpx.Client:
@@ -257,8 +321,13 @@ def _measure_quiet(
     }
 
 
-def _measure_changes(cluster: Cluster, client: httpx.Client, number: int) -> dict[str, float]:
-    """From the API server's answer to a changed spec to the Deployment's change, by its watch."""
+def _measure_changes(
+    cluster: Cluster, client: httpx.Client, number: int, *, is_scaling: bool
+) -> dict[str, float]:
+    """From the API server's answer to a changed spec to the Deployment's change, by its watch.
+
+    Where scaling is on, the next decision lies between: one every five seconds.
+    """
     version = client.get(_DEPLOYMENTS).json()["metadata"]["resourceVersion"]
     seen: dict[tuple[str, int], float] = {}
     arrived = threading.Condition()
@@ -283,7 +352,8 @@ def _measure_changes(cluster: Cluster, client: httpx.Client, number: int) -> dic
     for index in range(number):
         name, replicas = services[index % len(services)], 2 + index // len(services)
         path = _QIS.replace("inferenceservices", f"namespaces/default/inferenceservices/{name}")
-        patch = json.dumps({"spec": {"replicas": replicas}})
+        spec = {"scaling": {"minReplicas": replicas}} if is_scaling else {"replicas": replicas}
+        patch = json.dumps({"spec": spec})
         kind = {"content-type": "application/merge-patch+json"}
         client.patch(path, content=patch, headers=kind).raise_for_status()
         began = time.monotonic()
