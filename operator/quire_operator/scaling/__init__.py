@@ -5,6 +5,7 @@ Pure: time comes in with the inputs, and the same inputs and memory give the sam
     inputs, decision   what a decision is made from; what is decided, and remembered
     decide             all services together, the most important first
     service, case      the rules for one service, and what they know of it
+    soundness          which figures from outside make sense
     hearing, fleet     what was heard lately; what there is, and what is on its way
     demand, urgency    requests per second in buckets of lengths; what cannot wait for them
     capacity, offers   what one replica does within its promises; what each accelerator offers

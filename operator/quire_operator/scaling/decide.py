@@ -9,6 +9,7 @@ Services are decided one after another, the most important first, so that GPUs t
 may have go to those.
 """
 
+import logging
 import math
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from quire_operator.scaling.case import Case, Step
 from quire_operator.scaling.clamping import Limit, Limits, consistent
 from quire_operator.scaling.decision import (
     Decision,
+    Finding,
     ScalingMemory,
     ServiceDecision,
     ServiceMemory,
@@ -32,20 +34,26 @@ from quire_operator.scaling.rooms import Rooms
 from quire_operator.scaling.service import decide_step
 from quire_operator.scaling.shortages import Shortages
 from quire_operator.scaling.sizing import Sizing, chance_factor
+from quire_operator.scaling.soundness import keep_sound
 from quire_operator.scaling.urgency import judge, occupy
+
+_log = logging.getLogger(__name__)
 
 _BARELY = 1e-9
 """Requests per second."""
 
 
 def decide(inputs: ScalingInputs, memory: ScalingMemory) -> tuple[Decision, ScalingMemory]:
-    """Decide all services.
+    """Decide all services. One that cannot be decided stays as it is, and the others are decided.
 
     Parameters
     ----------
     memory
         What the last decision returned; an empty one after a start.
     """
+    sound = [keep_sound(one) for one in inputs.services]
+    nonsense = {one.key: tuple(findings) for one, findings in sound}
+    inputs = replace(inputs, services=tuple(one for one, _ in sound))
     memories = {
         one.key: rejuvenate(memory.services.get(one.key), one, inputs, memory.at)
         for one in inputs.services
@@ -56,11 +64,36 @@ def decide(inputs: ScalingInputs, memory: ScalingMemory) -> tuple[Decision, Scal
     decided: dict[str, ServiceDecision] = {}
     for service in sorted(inputs.services, key=lambda one: (-one.priority, one.key)):
         known = replace(memories[service.key], short=short[service.key])
-        decision, known = _decide_one(service, inputs, known, rooms.of(service))
+        decision, known = _decide_or_hold(service, inputs, known, rooms)
+        decision = replace(decision, findings=(*decision.findings, *nonsense[service.key]))
         decided[service.key], memories[service.key] = decision, known
         rooms.decide(service, decision.replicas)
     decisions = tuple(decided[one.key] for one in inputs.services)
     return Decision(services=decisions), ScalingMemory(services=memories, at=inputs.now)
+
+
+def _decide_or_hold(
+    service: ServiceInputs, inputs: ScalingInputs, memory: ServiceMemory, rooms: Rooms
+) -> tuple[ServiceDecision, ServiceMemory]:
+    """Decide a service; if that fails, its replicas stay as they are, and memory begins anew.
+
+    The log is told when it fails otherwise than the last time.
+    """
+    try:
+        decision, known = _decide_one(service, inputs, memory, rooms.of(service))
+    except Exception as error:  # noqa: BLE001 - a bug must not take the other services' replicas
+        failure = repr(error)
+        if failure != memory.failure:
+            _log.exception("%s: the decision failed: replicas stay as they are", service.key)
+        anew = rejuvenate(None, service, inputs, None)
+        decision = replace(
+            _leave_alone(service, see_fleet(service, memory.short)),
+            reason="the decision failed, and the replicas stay as they are",
+            findings=(Finding(code="DecisionFailed", message=failure[:256]),),
+            are_metrics_fresh=False,
+        )
+        return decision, replace(anew, short=memory.short, failure=failure)
+    return decision, replace(known, failure="")
 
 
 def _decide_one(

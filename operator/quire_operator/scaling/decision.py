@@ -16,6 +16,7 @@ Zero and Wake: to none, and from none. Limit: bounds of the spec made it."""
 
 FindingCode = Literal[
     "CapacityUnknown",
+    "DecisionFailed",
     "Infeasible",
     "MetricsStale",
     "NoMetrics",
@@ -23,7 +24,6 @@ FindingCode = Literal[
     "ProfilesDiffer",
     "SloImpossible",
     "ShortOfGpus",
-    "OutOfRange",
 ]
 
 
@@ -188,6 +188,8 @@ class ServiceMemory:
     """As told last."""
     capabilities: Mapping[str, Capability] = field(default_factory=dict)
     """As replicas measured themselves, by accelerator: kept when none is left."""
+    failure: str = ""
+    """Why the last decision failed; empty: it did not."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,8 @@ _WIDTHS = tuple(0.05 * 1.25**step for step in range(35))
 """Steps of the logarithms of costs, the finest that makes few enough groups is taken. With the
 last, all that the same accelerators serve are alike."""
 _MOST_KEPT = 256
+_MOST_LOAD = 1e12
+"""Of a group: above it is far too much, and numbers are too large for the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class _Grouping:
         """Make the groups."""
         asked = np.array(rates)[self._order]
         sums = np.add.reduceat(self._parts * asked, self._starts, axis=2)
+        sums = np.minimum(sums, _MOST_LOAD)
         made = []
         for at, (members, pairs) in enumerate(
             zip(self._members, sums.transpose(2, 0, 1).tolist(), strict=True)

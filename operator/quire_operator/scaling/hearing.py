@@ -106,7 +106,7 @@ class FleetPressure:
 def hear(
     service: ServiceInputs, unheard_since: Mapping[str, float], inputs: ScalingInputs
 ) -> Heard:
-    """Keep what was heard lately and makes sense.
+    """Keep what was heard lately.
 
     Parameters
     ----------
@@ -115,17 +115,11 @@ def hear(
     """
     stale_seconds = inputs.stale_seconds
     ready = [one for one in service.replicas if one.is_ready and not one.is_ending]
-    gateways = tuple(
-        one
-        for one in service.gateways
-        if _is_fresh(one.age_seconds, stale_seconds) and _is_sound(one)
-    )
+    gateways = tuple(one for one in service.gateways if _is_fresh(one.age_seconds, stale_seconds))
     engines = {
         one.name: one.engine
         for one in ready
-        if one.engine is not None
-        and _is_fresh(one.engine.age_seconds, stale_seconds)
-        and 0 <= one.engine.pressure < math.inf
+        if one.engine is not None and _is_fresh(one.engine.age_seconds, stale_seconds)
     }
     # without gateways there is nobody who could hear them
     unheard = {
@@ -195,7 +189,3 @@ def _bounded(pressure: float) -> float:
 
 def _is_fresh(age_seconds: float, stale_seconds: float) -> bool:
     return 0 <= age_seconds <= stale_seconds
-
-
-def _is_sound(gateway: GatewayFigures) -> bool:
-    return all(0 <= one < math.inf for one in (gateway.seconds, *gateway.arrivals))

@@ -88,7 +88,6 @@ def capabilities(
             if one.accelerator == accelerator.name
             and one.engine is not None
             and one.engine.capability is not None
-            and _is_sound(one.engine.capability)
         ]
         if not measured:
             continue
@@ -127,7 +126,7 @@ def make_offers(
     known = {
         one.name: known
         for one in usable
-        if (known := measured.get(one.name) or _sound(one.expected)) is not None
+        if (known := measured.get(one.name) or one.expected) is not None
     }
     done = {one.name: _do(one, known.get(one.name), mix, service.slo, service) for one in usable}
     slo = service.slo
@@ -174,8 +173,8 @@ def _do(
 ) -> Capacity | Incapable | None:
     if capability is None:
         return None
-    expected, pressure = _sound(accelerator.expected), service.pressure
-    return capacity(capability, expected, mix, slo, pressure.target, pressure.admission)
+    pressure = service.pressure
+    return capacity(capability, accelerator.expected, mix, slo, pressure.target, pressure.admission)
 
 
 def _relax(
@@ -289,21 +288,6 @@ def _costs(
             )
         )
     return {one.name: known.get(one.name, assumed) for one in accelerators}
-
-
-def _sound(capability: Capability | None) -> Capability | None:
-    return capability if capability is not None and _is_sound(capability) else None
-
-
-def _is_sound(capability: Capability) -> bool:
-    sizes = (
-        capability.num_blocks,
-        capability.block_size,
-        capability.max_num_seqs,
-        capability.max_step_tokens,
-    )
-    seconds = _reference_seconds(capability)
-    return min(sizes) >= 1 and math.isfinite(seconds) and seconds > 0
 
 
 def _reference_seconds(capability: Capability) -> float:

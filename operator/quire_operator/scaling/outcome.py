@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from quire_operator.scaling.decision import FindingCode, ServiceDecision
 
 _SAID: dict[FindingCode, str] = {
+    "DecisionFailed": "scaling failed for this service: its replicas stay as they are; the log of"
+    " what scales it says why, and that should be reported as a bug",
     "SloImpossible": "no accelerator keeps scaling.slo for all of this traffic: the best there is"
     " runs, and requests that would be late are refused; loosen it, or add a faster accelerator",
     "Infeasible": "the traffic is more than the bounds allow replicas for: the best within"
