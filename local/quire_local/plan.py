@@ -124,7 +124,7 @@ def _compare(sized: Sequence[SizedWindow], singles: Mapping[str, Sequence[SizedW
         for name, windows in singles.items()
         if served_share(windows) >= 1.0 - ACCEPTED
     }
-    lines = [f"anew for each window: ${total:.2f}, ${total / hours:.2f} an hour"]
+    lines = [f"anew for each window: ${total / hours:.2f} an hour, ${total:.2f} in all"]
     if (served := served_share(sized)) < 1.0 - 1e-4:
         lines.append(f"only {served:.1%} of the requests can be served as promised")
     lines.append(f"at the most: {_words(peak.replicas)}, ${peak.dollars_per_hour:.2f} an hour")

@@ -16,6 +16,7 @@ _CHOICES = {
     "image_pull_policy": ("Always", "IfNotPresent", "Never"),
     "log_format": ("json", "text"),
 }
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 _ABOVE_ZERO = (
     "lease_seconds",
     "resync_seconds",
@@ -44,6 +45,8 @@ class OperatorSettings:
     its engines, which take nothing without its internal token."""
     gateway_port: int = 8080
     """Port of the gateway's pods."""
+    gateway_tls: bool = False
+    """Whether they speak TLS there: then services have port 443, and an ingress is told so."""
     gateway_urls: str = ""
     """URLs of gateways' management ports, with commas between, where they are not pods of
     gateway_namespace; default: its pods, at port 8090."""
@@ -135,7 +138,10 @@ class OperatorSettings:
         if self.gateway_namespace:
             selector = (("serving.quire.dev/role", "gateway"),)
             gateway = GatewayPlace(
-                namespace=self.gateway_namespace, selector=selector, port=self.gateway_port
+                namespace=self.gateway_namespace,
+                selector=selector,
+                port=self.gateway_port,
+                is_tls=self.gateway_tls,
             )
         return PlannerSettings(
             engine_image=self.engine_image,
@@ -170,13 +176,15 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> 
             raise SettingsError(f"unknown variable {name}: see --help for those there are")
     for name, one in known.items():
         given = variables.get(_PREFIX + name.upper())
+        kind = type(one.default)
+        default = one.default if given is None else _read(name, given, kind)
+        shown = (texts[name] + _default(one.default)).replace("%", "%%")
         flag = "--" + name.replace("_", "-")
-        parser.add_argument(
-            flag,
-            type=type(one.default),
-            default=one.default if given is None else _read(name, given, type(one.default)),
-            help=(texts[name] + _default(one.default)).replace("%", "%%"),
-        )
+        if kind is bool:
+            action = argparse.BooleanOptionalAction
+            parser.add_argument(flag, action=action, default=default, help=shown)
+        else:
+            parser.add_argument(flag, type=kind, default=default, help=shown)
     return OperatorSettings(**vars(parser.parse_args(argv)))
 
 
@@ -187,6 +195,7 @@ def _default(value: object) -> str:
 
 def _read(name: str, text: str, kind: type) -> object:
     try:
-        return kind(text)
-    except ValueError as error:
-        raise SettingsError(f"{_PREFIX}{name.upper()} is {text!r}, not {kind.__name__}") from error
+        return _TRUTHS[text.lower()] if kind is bool else kind(text)
+    except (ValueError, KeyError) as error:
+        wanted = "true or false" if kind is bool else kind.__name__
+        raise SettingsError(f"{_PREFIX}{name.upper()} is {text!r}, not {wanted}") from error

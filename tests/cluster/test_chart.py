@@ -68,6 +68,25 @@ def test_operator_and_gateway_understand_their_flags(helm: Helm, values: Path) -
     assert gateway.host == gateway.management_host == "0.0.0.0"
 
 
+def test_with_a_certificate_gateway_operator_and_test_speak_tls(helm: Helm) -> None:
+    objects = helm.objects(f"--values={CHART / 'ci/tls-values.yaml'}")
+    gateway = gateway_settings.parse(flags_of(objects, "gateway"), {})
+    mounted = next(
+        one["spec"]["template"]["spec"]
+        for one in objects
+        if (one["kind"], one["metadata"]["name"]) == ("Deployment", "quire-gateway")
+    )
+    secret = next(one["secret"] for one in mounted["volumes"] if one["name"] == "tls")
+    places = {one["name"]: one["mountPath"] for one in mounted["containers"][0]["volumeMounts"]}
+    test = next(one for one in objects if one["metadata"]["name"] == "quire-test-gateway")
+
+    assert secret["secretName"] == "gateway-tls"
+    assert gateway.tls_certificate_file == f"{places['tls']}/tls.crt"
+    assert gateway.tls_key_file == f"{places['tls']}/tls.key"
+    assert operator_settings.parse(flags_of(objects, "operator"), {}).gateway_tls
+    assert '"https://' in test["spec"]["containers"][0]["args"][0]
+
+
 def test_images_are_named_by_registry_repository_and_digest_or_tag(helm: Helm) -> None:
     objects = helm.objects(f"--values={CHART / 'ci/private-registry-values.yaml'}")
     images = {

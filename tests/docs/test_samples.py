@@ -4,6 +4,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from quire_gateway.routing.document import ApiKey
+from quire_local.simulate.services_file import read_services
 from quire_local.up.resource_file import read_text
 from quire_operator.resource.crd import API_VERSION, KIND, crd
 from tests.docs.pages import ROOT, Block, blocks_in, english_pages, prose_of
@@ -37,9 +39,13 @@ def samples() -> Iterator[Block]:
 
 
 @pytest.mark.parametrize("block", list(samples()), ids=str)
-def test_each_sample_is_taken(block: Block) -> None:
+def test_each_sample_is_taken(block: Block, tmp_path: Path) -> None:
     if block.text.startswith("# values.yaml\n"):
         jsonschema.validate(yaml.safe_load(block.text), VALUES_SCHEMA)
+    elif block.text.startswith("- {name: "):
+        services = tmp_path / "services.yaml"
+        services.write_text(block.text)
+        assert len(read_services(services)) == block.text.count("\n- ") + 1
     else:
         read_text(as_resource(block.text).encode(), str(block))
 

@@ -123,7 +123,7 @@ def _progressing(placement: Placement, findings: Findings) -> Said:
         wanted = num_replicas(findings.num_wanted)
         are = "is" if findings.num_wanted == 1 else "are"
         return True, "WaitingForReplicas", f"{findings.num_ready} of {wanted} {are} ready"
-    return False, "Settled", "everything is as asked for"
+    return False, "Settled", "no change is under way"
 
 
 def _gpus_available(observed: Observed, placement: Placement, findings: Findings) -> Said:

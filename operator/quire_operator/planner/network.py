@@ -20,7 +20,8 @@ from quire_operator.resource.spec import Ingress
 
 Body = dict[str, Any]
 
-SERVICE_PORT = 80
+_PLAIN, _TLS = ("http", 80), ("https", 443)
+"""Name and port of a Service, by what its pods speak."""
 HTTP_ROUTE_VERSION = "gateway.networking.k8s.io/v1"
 
 STREAMING_ANNOTATIONS = {
@@ -35,6 +36,15 @@ STREAMING_ANNOTATIONS = {
 }
 """What controllers need to know: answers are streams that may be long and silent, and a request of
 which nothing was answered may go to another gateway, for one that dies is noticed by failing."""
+TLS_ANNOTATIONS = {
+    "nginx.ingress.kubernetes.io/backend-protocol": "HTTPS",
+    "haproxy.org/server-ssl": "true",
+}
+"""The same where gateways speak TLS; Contour and Traefik read it from the Service."""
+TLS_SERVICE_ANNOTATIONS = {
+    "projectcontour.io/upstream-protocol.tls": str(_TLS[1]),
+    "traefik.ingress.kubernetes.io/service.serversscheme": "https",
+}
 
 
 def services(observed: Observed, settings: PlannerSettings) -> list[Body]:
@@ -48,11 +58,15 @@ def services(observed: Observed, settings: PlannerSettings) -> list[Body]:
         "ports": [_port(names.ENGINE_PORT, "http")],
     }
     way_in = _service(observed, service.name, "entrance")
-    way_in["spec"] = {"type": "ClusterIP", "ports": [_port(SERVICE_PORT, "http")]}
-    if settings.gateway is None:
+    name, port = _entrance(settings)
+    way_in["spec"] = {"type": "ClusterIP", "ports": [_port(port, "http", name)]}
+    gateway = settings.gateway
+    if gateway is None:
         way_in["spec"]["selector"] = names.engine_selector(service.name)
         return [engines, way_in]
-    return [engines, way_in, *_endpoint_slices(observed, settings.gateway.port)]
+    if gateway.is_tls:
+        way_in["metadata"]["annotations"] = TLS_SERVICE_ANNOTATIONS
+    return [engines, way_in, *_endpoint_slices(observed, name, gateway.port)]
 
 
 def from_outside(observed: Observed, settings: PlannerSettings) -> Body | None:
@@ -61,17 +75,22 @@ def from_outside(observed: Observed, settings: PlannerSettings) -> Body | None:
     if wanted is None:
         return None
     if settings.route_parent is not None:
-        return _http_route(observed.service, wanted, settings.route_parent)
-    return _ingress(observed.service, wanted)
+        return _http_route(observed.service, wanted, settings.route_parent, _entrance(settings)[1])
+    return _ingress(observed.service, wanted, settings)
 
 
-def _http_route(service: InferenceService, wanted: Ingress, parent: RouteParent) -> Body:
+def _entrance(settings: PlannerSettings) -> tuple[str, int]:
+    """Name and number of the port of the Service that requests come in by."""
+    return _TLS if settings.gateway is not None and settings.gateway.is_tls else _PLAIN
+
+
+def _http_route(service: InferenceService, wanted: Ingress, parent: RouteParent, port: int) -> Body:
     """Certificates and addresses are the Gateway's; of time limits there are none."""
     attached = {"namespace": parent.namespace, "name": parent.name}
     if parent.listener:
         attached["sectionName"] = parent.listener
     rule = {
-        "backendRefs": [{"name": service.name, "port": SERVICE_PORT}],
+        "backendRefs": [{"name": service.name, "port": port}],
         "timeouts": {"request": "0s", "backendRequest": "0s"},
     }
     metadata: Body = {
@@ -89,8 +108,9 @@ def _http_route(service: InferenceService, wanted: Ingress, parent: RouteParent)
     }
 
 
-def _ingress(service: InferenceService, wanted: Ingress) -> Body:
-    backend = {"service": {"name": service.name, "port": {"name": "http"}}}
+def _ingress(service: InferenceService, wanted: Ingress, settings: PlannerSettings) -> Body:
+    port = _entrance(settings)
+    backend = {"service": {"name": service.name, "port": {"name": port[0]}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}
     spec: Body = {"rules": [{"host": wanted.host, "http": {"paths": [path]}}]}
     if wanted.class_name:
@@ -104,7 +124,9 @@ def _ingress(service: InferenceService, wanted: Ingress) -> Body:
             "namespace": service.namespace,
             "name": service.name,
             "labels": names.labels(service.name, "entrance"),
-            "annotations": STREAMING_ANNOTATIONS | dict(wanted.annotations),
+            "annotations": STREAMING_ANNOTATIONS
+            | (TLS_ANNOTATIONS if port == _TLS else {})
+            | dict(wanted.annotations),
         },
         "spec": spec,
     }
@@ -132,19 +154,21 @@ def url_of(observed: Observed, settings: PlannerSettings) -> str:
     if wanted := service.spec.ingress:
         scheme = "https" if wanted.tls_secret_name else "http"
         return f"{scheme}://{wanted.host}/v1"
-    return f"http://{service.name}.{service.namespace}.svc.{settings.cluster_domain}/v1"
+    scheme, _ = _entrance(settings)
+    return f"{scheme}://{service.name}.{service.namespace}.svc.{settings.cluster_domain}/v1"
 
 
-def _endpoint_slices(observed: Observed, port: int) -> list[Body]:
+def _endpoint_slices(observed: Observed, name: str, port: int) -> list[Body]:
     """The gateway's pods; one slice for each family of addresses, as the API wants it."""
     families: dict[str, list[str]] = {"IPv4": []}
     for address in sorted(observed.gateway_addresses):
         family = f"IPv{ipaddress.ip_address(address).version}"
         families.setdefault(family, []).append(address)
-    return [_slice(observed, family, several, port) for family, several in families.items()]
+    ports = [{"name": name, "port": port, "protocol": "TCP"}]
+    return [_slice(observed, family, several, ports) for family, several in families.items()]
 
 
-def _slice(observed: Observed, family: str, addresses: list[str], port: int) -> Body:
+def _slice(observed: Observed, family: str, addresses: list[str], ports: list[Body]) -> Body:
     service = observed.service
     own = names.labels(service.name, "entrance")
     return {
@@ -160,7 +184,7 @@ def _slice(observed: Observed, family: str, addresses: list[str], port: int) -> 
             },
         },
         "addressType": family,
-        "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
+        "ports": ports,
         "endpoints": [
             {"addresses": [address], "conditions": {"ready": True}} for address in addresses
         ],
@@ -179,5 +203,5 @@ def _service(observed: Observed, name: str, role: str) -> Body:
     }
 
 
-def _port(port: int, target: str) -> Body:
-    return {"name": "http", "port": port, "targetPort": target, "protocol": "TCP"}
+def _port(port: int, target: str, name: str = "http") -> Body:
+    return {"name": name, "port": port, "targetPort": target, "protocol": "TCP"}

@@ -15,6 +15,8 @@ class GatewayPlace:
     """Labels of its pods."""
     port: int = 8080
     """Port that its pods listen on."""
+    is_tls: bool = False
+    """Whether TLS is spoken there."""
 
     def has(self, metadata: Mapping[str, Any]) -> bool:
         """Whether a pod of this metadata is the gateway's: elsewhere anybody may label a pod so."""

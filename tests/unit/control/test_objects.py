@@ -58,6 +58,28 @@ def test_without_a_gateway_it_leads_to_the_engines() -> None:
     assert not any(kind == "EndpointSlice" for kind, _ in made)
 
 
+def test_where_gateways_speak_tls_every_way_to_them_says_so() -> None:
+    assert WITH_GATEWAY.gateway is not None
+    settings = replace(WITH_GATEWAY, gateway=replace(WITH_GATEWAY.gateway, is_tls=True))
+    wanted = {"host": "m.example.com"}
+    made = objects(settings, ("10.0.0.1",), ingress=wanted, access={"public": True})
+
+    way_in = made["Service", "chat"]
+    assert [(one["name"], one["port"]) for one in way_in["spec"]["ports"]] == [("https", 443)]
+    assert way_in["metadata"]["annotations"]["projectcontour.io/upstream-protocol.tls"] == "443"
+    # a slice belongs to the Service's port of the same name
+    assert made["EndpointSlice", "chat-gateway-ipv4"]["ports"][0]["name"] == "https"
+    ingress = made["Ingress", "chat"]
+    path = ingress["spec"]["rules"][0]["http"]["paths"][0]
+    assert path["backend"]["service"]["port"] == {"name": "https"}
+    annotations = ingress["metadata"]["annotations"]
+    assert annotations["nginx.ingress.kubernetes.io/backend-protocol"] == "HTTPS"
+    engines = made["Service", "chat-engines"]["spec"]["ports"]
+    assert [one["name"] for one in engines] == ["http"]  # by which Prometheus reads them
+    seen = Observed(service=service(L4), root_secret=SECRET)
+    assert plan(seen, settings, NOW).status.url == "https://chat.models.svc.cluster.local/v1"
+
+
 def test_the_ingress_has_the_host_and_leaves_streams_alone() -> None:
     wanted = {"host": "m.example.com", "className": "contour", "tlsSecretName": "tls"}
     made = objects(ingress=wanted, access={"public": True})["Ingress", "chat"]

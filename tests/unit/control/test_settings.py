@@ -21,6 +21,16 @@ def test_flags_win_over_variables() -> None:
     assert (settings.workers, settings.http_port, settings.log_format) == (5, 9000, "text")
 
 
+@pytest.mark.parametrize(("text", "is_on"), [("true", True), ("False", False), ("1", True)])
+def test_a_variable_switches_as_a_flag_does(text: str, is_on: bool) -> None:
+    assert parse([], {"QUIRE_OPERATOR_GATEWAY_TLS": text}).gateway_tls is is_on
+
+
+def test_a_variable_that_is_neither_true_nor_false_is_refused() -> None:
+    with pytest.raises(SettingsError, match="GATEWAY_TLS is 'on', not true or false"):
+        parse([], {"QUIRE_OPERATOR_GATEWAY_TLS": "on"})
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "wanted"),
     [
