@@ -4,8 +4,8 @@ Where bounds contradict each other, the stricter upper one holds: what must not 
 spent, whatever should run at least.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from quire_operator.scaling.decision import Finding
 from quire_operator.scaling.mix import Bounds, Room
@@ -65,6 +65,26 @@ class Limits:
     def allow(self, replicas: Mapping[str, int]) -> bool:
         """Whether these keep to the bounds."""
         return self.clamp(replicas) == dict(replicas)
+
+    def allow_beside_others(self, replicas: Mapping[str, int]) -> bool:
+        """Whether these keep to all bounds but those of GPUs that services share."""
+        bounds = replace(self.bounds, rooms=())
+        return replace(self, bounds=bounds).allow(replicas)
+
+    def stand_in(
+        self, replicas: Mapping[str, int], name: str, others: Collection[str]
+    ) -> dict[str, int] | None:
+        """One of the others, the cheapest, beside what there is or else in the place of one.
+
+        None: none fits.
+        """
+        by_cost = sorted(self.limits, key=lambda one: one.cost)
+        able = [one for one in by_cost if one.name in others]
+        for fewer in (0, 1):
+            found = dict(replicas) | {name: replicas[name] - fewer}
+            if self._add(found, able):
+                return found
+        return None
 
     def _is_too_dear(self, replicas: Mapping[str, int]) -> bool:
         most = self.bounds.most_cost

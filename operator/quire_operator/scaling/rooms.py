@@ -36,6 +36,8 @@ class Rooms:
         self._stock = {one.product: one for one in inputs.stock}
         self._services = {one.key: one for one in inputs.services}
         self._decided: dict[str, Mapping[str, int]] = {}
+        self._granted: dict[tuple[str, _Products], int] = {}
+        """Of the GPUs that there are, what a service may have: what it orders beyond waits."""
         self._short = short
         self._limits = self._find_limits(inputs.services, short)
 
@@ -52,6 +54,7 @@ class Rooms:
                 before, beside = self._taken(products, service)
                 least = _gpus(_least(service), service, products)
                 left = max(most - before - beside, min(least, most - before), 0)
+                self._granted[service.key, products] = left
                 if gpus.keys() & self._short.get(service.key, {}).keys():
                     # what waits for a node may wait on: perhaps one is being made
                     waiting = [service.ordered.get(name, 0) * each for name, each in gpus.items()]
@@ -73,7 +76,8 @@ class Rooms:
             if key == service.key:
                 continue
             if key in self._decided:
-                before += _gpus(self._decided[key], other, products)
+                ordered = _gpus(self._decided[key], other, products)
+                before += min(ordered, self._granted.get((key, products), ordered))
                 continue
             least = _least(other)
             if other.priority >= service.priority:

@@ -1,6 +1,6 @@
 """Deciding one service, in the order of what comes first.
 
-bounds of the spec      at once
+bounds of the spec      at once; what must go for others' sake, when what stands in for it serves
 nothing was ever run    the first replicas
 nothing is heard        hold
 nobody asks             none, after a while; one again when somebody does
@@ -40,7 +40,7 @@ _MUCH_BETTER = 0.01
 
 def decide_step(case: Case) -> Step:
     """Decide what is to be done of a service that scales by itself."""
-    for rule in (_begin, _keep_bounds, _without_news, _at_zero, _to_zero, _idle, _up, _down):
+    for rule in _RULES:
         step = rule(case)
         if step is not None:
             return step
@@ -55,6 +55,7 @@ def _begin(case: Case) -> Step | None:
     replicas = sizing.first(min(first, case.service.max_replicas))
     if not sum(replicas.values()):
         return None
+    replicas = case.limits.clamp(replicas)
     return Step(action="Start", replicas=replicas, reason="the service is new")
 
 
@@ -68,7 +69,52 @@ def _keep_bounds(case: Case) -> Step | None:
     reason = "fewer than minReplicas" if more else f"more than {case.limits.explain(ordered)}"
     if case.is_at_zero and more:
         within = case.sizing.first(sum(within.values()))
-    return Step(action="Limit", replicas=within, reason=f"there were {reason}")
+    kept = _until_others_serve(case, within)
+    if kept != within and kept == ordered:
+        return case.hold("what has to go stays until what stands in for it serves")
+    if kept == ordered:
+        return None
+    return Step(action="Limit", replicas=kept, reason=f"there were {reason}")
+
+
+def _until_others_serve(case: Case, within: dict[str, int]) -> dict[str, int]:
+    """With ready ones that others are to have the GPUs of, until the minimum is kept elsewhere."""
+    fleet, limits = case.fleet, case.limits
+    coming = sum(
+        max(count - fleet.ready[name], 0)
+        for name, count in within.items()
+        if name not in fleet.blocked
+    )
+    serving = sum(min(count, fleet.ready[name]) for name, count in within.items())
+    missing = min(coming, limits.bounds.fewest - serving)
+    kept = dict(within)
+    for name, ready in fleet.ready.items():
+        back = max(min(ready - within[name], missing), 0)
+        kept[name] += back
+        missing -= back
+    return kept if limits.allow_beside_others(kept) else within
+
+
+def _stand_in(case: Case) -> Step | None:
+    """Where an accelerator found no node, others make up the minimum."""
+    fleet, limits = case.fleet, case.limits
+    if not fleet.num_useful and case.demand is not None:
+        return None  # what is asked says how many
+    replicas = dict(fleet.ordered)
+    missing = limits.bounds.fewest - fleet.num_useful
+    others = {one.accelerator.name for one in case.offers.offers} - fleet.blocked
+    lowest = {one.name: one.lowest for one in limits.limits}
+    for name in sorted(fleet.blocked & case.memory.short.keys()):
+        spare = replicas[name] - max(fleet.useful[name], lowest[name])
+        for _ in range(min(spare, missing)):
+            made = limits.stand_in(replicas, name, others)
+            if made is None:
+                break
+            replicas, missing = made, missing - 1
+    if replicas == fleet.ordered:
+        return None
+    reason = "fewer than minReplicas found a node, and others stand in for them"
+    return Step(action="Limit", replicas=replicas, reason=reason)
 
 
 def _without_news(case: Case) -> Step | None:
@@ -152,7 +198,7 @@ def _grow(case: Case, rates: list[float]) -> dict[str, int]:
     case.note_infeasible(min(grown.unserved, afresh.unserved))
     # no room for more of what there is: what does more of it takes its place
     is_much_better = grown.unserved - afresh.unserved > _MUCH_BETTER
-    return dict(afresh.replicas if is_much_better else grown.replicas)
+    return case.limits.clamp(afresh.replicas if is_much_better else grown.replicas)
 
 
 def _up_by_one(case: Case) -> Step | None:
@@ -261,3 +307,17 @@ def _take_away(case: Case, wanted: Mapping[str, int], rates: list[float]) -> Ste
 
 def _percent(load: float) -> str:
     return f"{100 * load:.0f} %" if load < 100 else "far above"
+
+
+_RULES = (
+    _begin,
+    _keep_bounds,
+    _stand_in,
+    _without_news,
+    _at_zero,
+    _to_zero,
+    _idle,
+    _up,
+    _down,
+)
+"""The first that has something to say decides."""

@@ -92,14 +92,31 @@ class Sizing:
         return least_cost(self.options(), rates)
 
     def shrink(self, rates: Sequence[float]) -> Mix:
-        """The cheapest part of what there is; of what is on its way, none is given up."""
+        """The cheapest part of what there is that is not below the minimum.
+
+        Of what is on its way, none is given up.
+        """
         options = []
         for one in self.limits.limits:
             useful = self.fleet.useful[one.name]
             is_coming = useful > self.fleet.ready[one.name]
             lowest = useful if is_coming else min(one.lowest, useful)
             options.append(self._option(one, lowest=lowest, highest=useful))
-        return choose(options, rates, self.limits.bounds)
+        return self._with_fewest(choose(options, rates, self.limits.bounds))
+
+    def _with_fewest(self, mix: Mix) -> Mix:
+        """With as many of what is of no use as makes the minimum: it may be of use yet."""
+        ordered, limits = self.fleet.ordered, self.limits
+        replicas = {
+            one.name: max(mix.replicas[one.name], min(one.lowest, ordered[one.name]))
+            for one in limits.limits
+        }
+        for one in sorted(limits.limits, key=lambda one: one.cost):
+            missing = limits.bounds.fewest - sum(replicas.values())
+            replicas[one.name] += max(min(missing, ordered[one.name] - replicas[one.name]), 0)
+        if replicas == mix.replicas:
+            return mix
+        return replace(mix, replicas=replicas, cost=limits.cost(replicas))
 
     def first(self, num: int) -> dict[str, int]:
         """So many replicas, the cheapest that serve typical requests."""
