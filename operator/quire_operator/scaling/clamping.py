@@ -8,9 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quire_operator.scaling.decision import Finding
-from quire_operator.scaling.mix import Bounds, Room
-
-_CENT = 1e-9
+from quire_operator.scaling.mix import NO_COST, Bounds, Room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +58,14 @@ class Limits:
         }
         if others:
             return f"the GPUs that services of higher priority leave: {', '.join(sorted(others))}"
-        return "the bounds allow"
+        total, bounds = sum(replicas.values()), self.bounds
+        if any(replicas.get(one.name, 0) > one.highest for one in self.limits):
+            return "the accelerators' own maxReplicas"
+        if total > bounds.most:
+            return f"maxReplicas ({bounds.most})"
+        if self._is_too_dear(replicas):
+            return f"maxCostPerHour ({bounds.most_cost:g}) pays for"
+        return "the GPUs that there are"
 
     def allow(self, replicas: Mapping[str, int]) -> bool:
         """Whether these keep to the bounds."""
@@ -88,7 +93,7 @@ class Limits:
 
     def _is_too_dear(self, replicas: Mapping[str, int]) -> bool:
         most = self.bounds.most_cost
-        return most is not None and self.cost(replicas) > most + _CENT
+        return most is not None and self.cost(replicas) > most + NO_COST
 
     def cost(self, replicas: Mapping[str, int]) -> float:
         """Of these, an hour."""

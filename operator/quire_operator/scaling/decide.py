@@ -118,6 +118,10 @@ def _decide_one(
         pressed_since=case.urgency.pressed_since,
         better_since=(memory.better_since or inputs.now) if step.is_better_known else None,
     )
+    if not fleet.num_ordered and not any(step.replicas.values()):
+        # nothing may be begun with: what was short is tried again, as soon as it is needed
+        is_needed = case.is_asked or service.min_replicas > 0
+        memory = replace(memory, short={} if is_needed else memory.short)
     memory = correct(case, memory)
     memory = keep_shares(case, memory)
     decision = report(case, memory, step)
@@ -226,14 +230,12 @@ def _limits(
 ) -> Limits:
     made = []
     for one in service.accelerators:
-        offer = offers.find(one.name)
         lowest, most = one.min_replicas, one.max_replicas
         if one.unusable_because:
             lowest = 0
-        if offer is None:  # no more of what cannot serve than there is
+        if offers.find(one.name) is None:  # no more of what cannot serve than there is
             most = min(most, max(lowest, fleet.ordered[one.name]))
-        cost = offer.cost if offer else one.cost_per_hour or 0.0
-        made.append(Limit(name=one.name, cost=cost, lowest=lowest, highest=most))
+        made.append(Limit(name=one.name, cost=offers.costs[one.name], lowest=lowest, highest=most))
     may_be_none = service.min_replicas == 0 and fleet.num_ordered == 0
     return consistent(
         made,

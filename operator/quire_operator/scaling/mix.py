@@ -25,6 +25,8 @@ from highspy._core import _Highs
 from quire_operator.scaling.grouping import Group, Loads, group_alike
 from quire_operator.scaling.newest import Newest
 
+NO_COST = 1e-9
+"""An hour: sums of prices that differ by less are the same."""
 MOVE_COST = 0.1
 """Of its price, that a new replica must save an hour to be worth its coming."""
 _UNSERVED = 1e4
@@ -120,6 +122,27 @@ def choose(options: Sequence[Option], rates: Sequence[float], bounds: Bounds) ->
 
 
 def _choose(
+    options: Sequence[Option], groups: Sequence[Group], rates: Sequence[float], bounds: Bounds
+) -> Mix:
+    mix = _solve(options, groups, rates, bounds)
+    most = bounds.most_cost
+    if most is None or mix.cost <= most + NO_COST:
+        return mix
+    # the solver keeps to costs within a millionth of the dearest price: others may be cheaper
+    counts = dict(mix.replicas)
+    dearest_first = sorted(options, key=lambda one: -one.cost)
+    for one in dearest_first:
+        while _cost(options, counts) > most + NO_COST and counts[one.name] > one.lowest:
+            counts[one.name] -= 1
+    fewer = [replace(one, highest=counts[one.name]) for one in options]
+    return _solve(fewer, groups, rates, bounds)
+
+
+def _cost(options: Sequence[Option], counts: Mapping[str, int]) -> float:
+    return sum(one.cost * counts[one.name] for one in options)
+
+
+def _solve(
     options: Sequence[Option], groups: Sequence[Group], rates: Sequence[float], bounds: Bounds
 ) -> Mix:
     program = _Program(options, groups, bounds)
@@ -268,7 +291,7 @@ class _Program:
             replicas=replicas,
             shares={name: tuple(parts) for name, parts in shares.items()},
             unserved=self.unserved(values) / total if total > 0 else 0.0,
-            cost=sum(one.cost * replicas[one.name] for one in self._options),
+            cost=_cost(self._options, replicas),
             loads={
                 one.name: max(used[one.name]) / (values[at] - one.num_idle)
                 for at, one in enumerate(self._options)
@@ -307,8 +330,7 @@ class _Program:
         rows.append(_Row(total | {self._missing: 1.0}, bounds.fewest, math.inf))
         if bounds.most_cost is not None:
             costs = {at: options[at].cost / self._scale for at in every}
-            most = bounds.most_cost / self._scale + _TOLERANCE
-            rows.append(_Row(costs, -math.inf, most))
+            rows.append(_Row(costs, -math.inf, bounds.most_cost / self._scale))
         for room in bounds.rooms:
             gpus = {at: float(room.gpus.get(options[at].name, 0)) for at in every}
             rows.append(_Row(gpus, -math.inf, room.most))

@@ -51,6 +51,8 @@ class Offers:
     offers: tuple[Offer, ...]
     mix: tuple[Bucket, ...]
     """The buckets that loads are of."""
+    costs: Mapping[str, float]
+    """Of a replica an hour, of all accelerators, assumed where the price is not known."""
     findings: tuple[Finding, ...]
 
     @property
@@ -134,7 +136,7 @@ def make_offers(
         slo, finding = _relax(service, done)
         findings.append(finding)
         done = {one.name: _do(one, known.get(one.name), mix, slo, service) for one in usable}
-    costs = _costs(usable, findings, has_limit=service.max_cost_per_hour is not None)
+    costs = _costs(service, findings)
     offers = []
     for one in usable:
         what = done[one.name]
@@ -161,7 +163,7 @@ def make_offers(
         )
     offers = [_tolerate(service, one, known, mix, slo, counted_seconds) for one in offers]
     offers = _serve_hardest(service, offers, known, mix, slo, findings)
-    return Offers(offers=tuple(offers), mix=mix, findings=tuple(findings))
+    return Offers(offers=tuple(offers), mix=mix, costs=costs, findings=tuple(findings))
 
 
 def _do(
@@ -267,27 +269,29 @@ def _serve_hardest(
     return [replace(one, loads=loads) if one is best else one for one in offers]
 
 
-def _costs(
-    accelerators: Sequence[AcceleratorInputs], findings: list[Finding], *, has_limit: bool
-) -> dict[str, float]:
-    """Prices; one that is not known is taken to be the dearest that is."""
+def _costs(service: ServiceInputs, findings: list[Finding]) -> dict[str, float]:
+    """Prices; one that is not known is taken to be the dearest that is of those that may be used.
+
+    What can serve nobody has a price, too: it may run, and is paid for.
+    """
     known = {
         one.name: one.cost_per_hour
-        for one in accelerators
+        for one in service.accelerators
         if one.cost_per_hour is not None
         and math.isfinite(one.cost_per_hour)
         and one.cost_per_hour >= 0
     }
-    missing = [one.name for one in accelerators if one.name not in known]
-    assumed = max(known.values(), default=1.0)
-    if missing and (known or has_limit):
+    usable = [one.name for one in service.accelerators if not one.unusable_because]
+    missing = [name for name in usable if name not in known]
+    assumed = max((known[name] for name in usable if name in known), default=1.0)
+    if missing and (any(name in known for name in usable) or service.max_cost_per_hour is not None):
         findings.append(
             Finding(
                 code="PriceUnknown",
                 message=f"{', '.join(missing)} has no costPerHour: {assumed:g} is assumed",
             )
         )
-    return {one.name: known.get(one.name, assumed) for one in accelerators}
+    return {one.name: known.get(one.name, assumed) for one in service.accelerators}
 
 
 def _reference_seconds(capability: Capability) -> float:

@@ -14,13 +14,14 @@ from quire_operator.scaling.decision import Shortage
 from quire_operator.scaling.fleet import num_scheduled
 from quire_operator.scaling.inputs import (
     AcceleratorInputs,
-    GpuStock,
     ScalingInputs,
     ServiceInputs,
 )
 from quire_operator.scaling.mix import Room
 
 _Products = tuple[str, ...]
+_MOST_SETS = 64
+"""Of products that are looked at together."""
 
 
 class Rooms:
@@ -55,7 +56,8 @@ class Rooms:
                 least = _gpus(_least(service), service, products)
                 left = max(most - before - beside, min(least, most - before), 0)
                 self._granted[service.key, products] = left
-                if gpus.keys() & self._short.get(service.key, {}).keys():
+                is_short = bool(gpus.keys() & self._short.get(service.key, {}).keys())
+                if is_short and not self._is_final(products):
                     # what waits for a node may wait on: perhaps one is being made
                     waiting = [service.ordered.get(name, 0) * each for name, each in gpus.items()]
                     left = max(left, sum(waiting))
@@ -110,13 +112,27 @@ class Rooms:
                 products = tuple(sorted(accelerator.products))
                 if not products:
                     continue
-                stocks: list[GpuStock | None] = [self._stock.get(one) for one in products]
-                if all(one is not None and one.is_final for one in stocks):
-                    limits[products] = sum(one.num_gpus for one in stocks if one)
+                if self._is_final(products):
+                    limits[products] = sum(self._stock[one].num_gpus for one in products)
                 elif found := short.get(service.key, {}).get(accelerator.name):
                     known = sum(in_use[one] for one in products) + found.num_freed
                     limits[products] = min(known, limits.get(products, known))
-        return limits
+        return limits | self._join([frozenset(one) for one in limits if self._is_final(one)])
+
+    def _is_final(self, products: _Products) -> bool:
+        return all(one in self._stock and self._stock[one].is_final for one in products)
+
+    def _join(self, sets: Sequence[frozenset[str]]) -> dict[_Products, int]:
+        """Limits of sets that overlap, together: each alone may be kept, and all cannot."""
+        joined = set(sets)
+        for one in sets:
+            joined |= {one | other for other in joined if one & other}
+            if len(joined) > _MOST_SETS:
+                break
+        return {
+            tuple(sorted(one)): sum(self._stock[product].num_gpus for product in one)
+            for one in joined
+        }
 
 
 def _least(service: ServiceInputs) -> dict[str, int]:

@@ -4,7 +4,8 @@ found      a replica has waited for longer than provisionTimeout; or it lost its
            else serves, and somebody waits
 freed      there are more GPUs that our replicas do not have than at any time since: as many may
            be used at once. What other people's pods give back is not seen
-forgotten  after a while; and where nothing runs, and nothing else may be begun with
+forgotten  after a while; and where nothing runs, and nothing else may be begun with: `decide`
+           sees to that
 """
 
 from collections import Counter
@@ -50,10 +51,7 @@ class Shortages:
                     for replica in service.replicas
                 )
             }
-        is_stuck = not any(service.ordered.values()) and all(
-            one.name in short for one in service.accelerators if not one.unusable_because
-        )
-        return {} if is_stuck else short
+        return short
 
     def _look(
         self, service: ServiceInputs, accelerator: AcceleratorInputs, memory: ServiceMemory

@@ -427,3 +427,35 @@ def test_a_lower_target_takes_more_replicas() -> None:
         world.run(120)
         counts.append(world.ordered["l4"])
     assert counts[0] < counts[1] < counts[2]
+
+
+@pytest.mark.parametrize(
+    ("l4", "h100", "most"),
+    [(0.8001, 120.0, 1.6001), (120.5001, 14_750.0, 241.0), (0.8, 120.0, 2.4)],
+)
+def test_the_most_that_may_be_paid_is_kept_to_the_last_digit(
+    l4: float, h100: float, most: float
+) -> None:
+    accelerators = (accelerator("l4", cost_per_hour=l4), accelerator("h100", cost_per_hour=h100))
+    made = service(accelerators=accelerators, max_cost_per_hour=most)
+    world = World(made, rate=10.0, ordered={"l4": 1})
+    world.run(300)
+    assert world.cost <= most + 1e-9
+    assert world.cost + l4 > most, "and all of it is used"
+    assert all(reason.startswith("Up") for _, _, reason in world.changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"expected": None}, {"expected": capability("l4", "none")}, {"unusable_because": "no room"}],
+    ids=["unknown", "slow", "unusable"],
+)
+def test_what_can_serve_nobody_and_has_no_price_is_paid_for(changes: dict[str, object]) -> None:
+    slow = accelerator("l4", cost_per_hour=None, **changes)
+    slo = ServiceLevel(first_token_seconds=2.0, per_token_seconds=0.03)
+    dear = accelerator("h100", cost_per_hour=7.5)
+    made = service(accelerators=(slow, dear), slo=slo, max_cost_per_hour=10.0)
+    world = World(made, rate=2.0, ordered={"l4": 10, "h100": 1})
+    found = world.step()
+    assert sum(found.replicas.values()) == 1
+    assert "maxCostPerHour (10) pays for" in found.reason

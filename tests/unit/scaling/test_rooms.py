@@ -125,3 +125,31 @@ def test_where_it_is_short_what_has_nodes_is_the_limit_and_who_waits_may_wait_on
     rooms = Rooms(both, {one.key: {"l4": Shortage(since=NOW)}, other.key: {}})
     rooms.decide(one, one.ordered)
     assert rooms.of(other)[0].most == 0
+
+
+def test_sets_of_products_that_overlap_share_what_there_is() -> None:
+    pairs = {"one": ("A", "B"), "two": ("B", "C"), "three": ("A", "C")}
+    services = [
+        replace(
+            service("l4"),
+            key=f"team/{name}",
+            min_replicas=2,
+            accelerators=(accelerator("l4", products=products),),
+        )
+        for name, products in pairs.items()
+    ]
+    stock = tuple(GpuStock(product=one, num_gpus=1, is_final=True) for one in "ABC")
+    found = decide(ScalingInputs(now=NOW, services=tuple(services), stock=stock), ScalingMemory())[
+        0
+    ]
+    assert sum(sum(one.replicas.values()) for one in found.services) == 3
+
+
+def test_where_there_can_be_no_more_nobody_waits_for_what_others_are_to_have() -> None:
+    one = replace(waiting(200.0), ordered={"l4": 2}, replicas=waiting(200.0).replicas[1:])
+    other = replace(two_services()[1], priority=5, min_replicas=2, ordered={"l4": 0})
+    stock = (GpuStock(product=PRODUCT, num_gpus=2, is_final=True),)
+    inputs = ScalingInputs(now=NOW, services=(one, other), stock=stock)
+    found = decide(inputs, ScalingMemory())[0]
+    assert found.of(other.key).replicas == {"l4": 2}
+    assert found.of(one.key).replicas == {"l4": 0}

@@ -6,10 +6,16 @@ import pytest
 
 from quire_operator.scaling.decision import ServiceMemory, Shortage
 from quire_operator.scaling.fleet import see_fleet
-from quire_operator.scaling.inputs import GpuStock, Replica, ScalingInputs, ServiceInputs
+from quire_operator.scaling.inputs import (
+    GpuStock,
+    Replica,
+    ScalingInputs,
+    ServiceInputs,
+    ServiceLevel,
+)
 from quire_operator.scaling.rooms import Rooms
 from quire_operator.scaling.shortages import Shortages
-from tests.unit.scaling.worlds import World, accelerator, service
+from tests.unit.scaling.worlds import World, accelerator, capability, service
 
 NOW = 10_000.0
 PRODUCT = "NVIDIA-L4"
@@ -58,12 +64,33 @@ def test_a_suspended_service_remembers_no_shortage() -> None:
     assert short(suspended, l4=NOW - 5.0) == set()
 
 
-def test_where_nothing_runs_something_may_be_tried() -> None:
+def test_where_something_runs_what_is_short_is_not_tried() -> None:
     stopped = replace(service("l4", "h100"), ordered={"l4": 0, "h100": 0})
     assert short(stopped, l4=NOW - 5.0) == {"l4"}
-    assert short(stopped, l4=NOW - 5.0, h100=NOW - 5.0) == set()
     serving = replace(stopped, ordered={"l4": 1, "h100": 0}, replicas=(THERE,))
     assert short(serving, l4=NOW - 5.0, h100=NOW - 5.0) == {"l4", "h100"}
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"name": "other", "short_since": 999_990.0},
+        {"name": "other", "max_replicas": 0},
+        {"name": "other", "expected": capability("l4", "none")},
+        {"name": "other", "unusable_because": "the model does not fit"},
+    ],
+    ids=["short", "forbidden", "slow", "unusable"],
+)
+def test_where_nothing_runs_what_is_short_is_tried_if_nothing_else_can_be(
+    others: dict[str, object],
+) -> None:
+    short_one = accelerator("h100", short_since=999_990.0)
+    slo = ServiceLevel(first_token_seconds=2.0, per_token_seconds=0.03)
+    made = service(accelerators=(accelerator("t4", **others), short_one), slo=slo)
+    world = World(made, rate=0.3)
+    decisions = [world.step() for _ in range(20)]
+    assert sum(world.ordered.values()) == 1
+    assert sum(one.is_change for one in decisions) == 1
 
 
 class Shared:
