@@ -73,7 +73,8 @@ ALERTS = (
     Alert(
         "QuireRequestsRefused",
         _share(
-            'quire_gateway_refusals_total{reason=~"queue_full|deadline|no_engine|refused"}',
+            "quire_gateway_refusals_total"
+            '{reason=~"queue_full|deadline|no_engine|no_files|refused"}',
             "quire_gateway_requests_total",
         )
         + " > 0.05",
