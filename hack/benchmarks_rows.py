@@ -139,7 +139,7 @@ def others() -> Rows:
         (
             f"{operator['services']} services by one operator",
             f"{ready:.0f} s until all are ready, {operator['peak_memory_mib']:.0f} MiB at most",
-            "`benchmarks.operator_scale`",
+            "`benchmarks.operator_scale --scaling off`",
         ),
         (
             "simulated against real: throughput, median first token",
