@@ -60,6 +60,15 @@ class Offers:
         """Whether it is known of any what it can do."""
         return any(one.capacity is not None for one in self.offers)
 
+    @property
+    def able(self) -> dict[str, float]:
+        """Requests per second of one replica at the target, by accelerator, where it is known."""
+        return {
+            one.accelerator.name: one.capacity.requests_per_second
+            for one in self.offers
+            if one.capacity
+        }
+
     def find(self, name: str) -> Offer | None:
         """Return one by its accelerator's name; None: it cannot be used."""
         return next((one for one in self.offers if one.accelerator.name == name), None)

@@ -68,6 +68,11 @@ class Rooms:
         """Note what a service gets."""
         self._decided[service.key] = replicas
 
+    def keep(self, service: ServiceInputs) -> None:
+        """Note that a service stays as it is: of what it has ordered, what it may have counts."""
+        self.of(service)
+        self.decide(service, service.ordered)
+
     def _taken(self, products: _Products, service: ServiceInputs) -> tuple[int, int]:
         """GPUs of others: of those that were decided before this one, and to be left to the rest.
 
