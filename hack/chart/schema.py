@@ -12,6 +12,8 @@ from hack.chart.values import Value
 Schema = dict[str, Any]
 
 _NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAMES = rf"{_NAME}([.]{_NAME})*"
+"""With dots between: of a Secret, an account, a domain."""
 
 
 def _closed(properties: Schema, *required: str) -> Schema:
@@ -33,6 +35,11 @@ _NUMBER: Schema = {"type": "integer"}
 _NOT_EMPTY: Schema = {"type": "string", "minLength": 1}
 _TEXTS: Schema = {"type": "object", "additionalProperties": _TEXT}
 _QUANTITIES: Schema = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+_LABEL_OR_NONE: Schema = {"type": "string", "pattern": f"^({_NAME})?$", "maxLength": 63}
+_NAME_OR_NONE: Schema = {"type": "string", "pattern": f"^({_NAMES})?$", "maxLength": 253}
+_PLACE = "[A-Za-z0-9][-._A-Za-z0-9]*"
+"""A part of an image's name."""
+_REPOSITORY: Schema = {"type": "string", "pattern": f"^{_PLACE}(/{_PLACE})*$"}
 _TOLERATION = _closed(
     {
         "key": _TEXT,
@@ -54,16 +61,20 @@ _BY_KEY: dict[str, Schema] = {
     "nodeSelector": _TEXTS,
     "podAnnotations": _TEXTS,
     "podLabels": _TEXTS,
+    "priorityClassName": _NAME_OR_NONE,
+    "repository": {"type": "string", "pattern": f"^({_PLACE}(/{_PLACE})*)?$"},
     "resources": _closed(
         {"requests": _QUANTITIES, "limits": _QUANTITIES, "claims": _list_of(_OBJECT)}
     ),
+    "tag": {"type": "string", "pattern": "^([_A-Za-z0-9][-._A-Za-z0-9]{0,127})?$"},
     "tolerations": _list_of(_TOLERATION),
 }
 """By a value's last key, wherever it stands."""
 
 _BY_NAME: dict[str, Schema] = {
-    "clusterDomain": _NOT_EMPTY,
-    "engine.image.repository": _NOT_EMPTY,
+    "clusterDomain": {"type": "string", "pattern": f"^{_NAMES}$"},
+    "engine.image.repository": _REPOSITORY,
+    "fullnameOverride": _LABEL_OR_NONE,
     "gateway.autoscaling.maxReplicas": {"type": "integer", "minimum": 1},
     "gateway.autoscaling.minReplicas": {"type": "integer", "minimum": 1},
     "gateway.autoscaling.targetCPUUtilizationPercentage": {"type": "integer", "minimum": 1},
@@ -73,13 +84,19 @@ _BY_NAME: dict[str, Schema] = {
     "gateway.extraVolumes": _list_of(
         {"type": "object", "required": ["name"], "properties": {"name": _NOT_EMPTY}}
     ),
-    "gateway.image.repository": _NOT_EMPTY,
+    "gateway.image.repository": _REPOSITORY,
     "gateway.service.port": {"type": "integer", "minimum": 1, "maximum": 65535},
     "gateway.service.type": _one_of("ClusterIP", "NodePort", "LoadBalancer"),
+    "gateway.serviceAccount.name": _NAME_OR_NONE,
+    "gateway.tlsSecretName": _NAME_OR_NONE,
     "gateway.workers": {"type": "integer", "minimum": 1, "maximum": 64},
+    "gatewayAPI.gatewayName": _NAME_OR_NONE,
+    "gatewayAPI.gatewayNamespace": _LABEL_OR_NONE,
+    "gatewayAPI.listener": _NAME_OR_NONE,
     "image.pullPolicy": _one_of("Always", "IfNotPresent", "Never"),
-    "image.pullSecrets": _list_of(_closed({"name": _NOT_EMPTY}, "name")),
+    "image.pullSecrets": _list_of(_closed({"name": _NAME_OR_NONE | {"minLength": 1}}, "name")),
     "logFormat": _one_of("json", "text"),
+    "nameOverride": _LABEL_OR_NONE,
     "namespaces": {
         "type": "array",
         "uniqueItems": True,
@@ -88,12 +105,13 @@ _BY_NAME: dict[str, Schema] = {
     "networkPolicy.extraEgress": _list_of(
         _closed({"ports": _list_of(_OBJECT), "to": _list_of(_OBJECT)})
     ),
-    "networkPolicy.monitoringNamespace": _NOT_EMPTY,
-    "operator.image.repository": _NOT_EMPTY,
+    "networkPolicy.monitoringNamespace": _LABEL_OR_NONE | {"minLength": 1},
+    "operator.image.repository": _REPOSITORY,
     "operator.scaleSeconds": {"type": "number", "minimum": 0},
-    "podMonitors.interval": {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"},
+    "operator.serviceAccount.name": _NAME_OR_NONE,
+    "podMonitors.interval": {"type": "string", "pattern": "^[1-9][0-9]*(ms|s|m|h)$"},
     "podSecurityContext": _OBJECT,
-    "rootSecretName": {"type": "string", "pattern": f"^{_NAME}$"},
+    "rootSecretName": _NAME_OR_NONE | {"minLength": 1},
     "securityContext": _OBJECT,
 }
 

@@ -17,6 +17,7 @@ from hack.site import outside
 from hack.site.headings import joined, with_anchors_of
 
 _LANGUAGE = ".zh"
+_PICTURE = f"{_LANGUAGE}.svg"
 _LOG = logging.getLogger("mkdocs.hooks.quire")
 
 
@@ -48,12 +49,22 @@ def on_page_markdown(
     source = page.file.src_uri
     if page.file.generated_by is not None:
         return markdown
-    markdown = outside.put_right(markdown, f"{outside.DOCS}/{source}", outside.outside, source)
     path = Path(config.docs_dir) / source
-    if path.stem.endswith(_LANGUAGE):
+    is_translation = path.stem.endswith(_LANGUAGE)
+    to = _outside_or_translated if is_translation else outside.outside
+    markdown = outside.put_right(markdown, f"{outside.DOCS}/{source}", to, source)
+    if is_translation:
         original = path.with_name(path.stem.removesuffix(_LANGUAGE) + path.suffix)
         try:
             return joined(with_anchors_of(markdown, original.read_text("utf-8")))
         except (OSError, ValueError) as error:
             _LOG.warning("%s: %s", source, error)
     return markdown
+
+
+def _outside_or_translated(target: str) -> str | None:
+    """As `outside` says; translated pictures have the original's name in a language's site."""
+    inside = f"{outside.DOCS}/"
+    if target.startswith(inside) and target.endswith(_PICTURE):
+        return target.removeprefix(inside).removesuffix(_PICTURE) + ".svg"
+    return outside.outside(target)

@@ -301,7 +301,7 @@ class _Operator:
 
 def _remedy(missing: Kind) -> str:
     if missing is SERVICES:
-        return "`kubectl apply -f manifests/crds` brings them"
+        return "`kubectl apply --server-side -f manifests/crds` brings them"
     return "install the kinds of the Gateway API, or leave --http-route-gateway out"
 
 
@@ -323,5 +323,5 @@ def _log_end(task: asyncio.Task[Any]) -> None:
 def _not_installed(error: ApiError, namespace: str) -> SettingsError:
     return SettingsError(
         f"{error}: the cluster lacks what the operator works with; `kubectl create namespace"
-        f" {namespace}` and `kubectl apply -f manifests/crds` make it"
+        f" {namespace}` and `kubectl apply --server-side -f manifests/crds` make it"
     )

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from tests.api.servers import wait_until
 from tests.api.ups import RunningUp, resource
 
@@ -25,6 +27,27 @@ def pids(up: RunningUp) -> set[int]:
     """Of engines that are ready."""
     engines = up.service().get("engines", [])
     return {one["pid"] for one in engines if one["phase"] == "ready"}
+
+
+def test_gpus_of_engines_that_are_ending_are_not_missing(tmp_path: Path) -> None:
+    wanted = resource(
+        model={"source": "hf://qwen/Qwen3-0.6B", "name": "known"},
+        accelerators=[{"name": "l4", "products": ["NVIDIA-L4"]}],
+    )
+    with RunningUp(tmp_path, wanted, flags=("--simulate", "l4=1")) as up:
+        up.wait_until_ready()
+        (before,) = pids(up)
+        long = {"model": "known", "prompt": "Once", "max_tokens": 4000, "stream": True}
+        with httpx.stream("POST", f"{up.url}/v1/completions", json=long, timeout=120) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            up.write(wanted | {"spec": wanted["spec"] | {"suspend": True}})
+            wait_until(lambda: not up.engines(), seconds=120)
+            up.write(wanted)  # the GPU is free when the answer has ended
+            assert "[DONE]" in "".join(lines)
+        wait_until(lambda: bool(pids(up) - {before}), seconds=120)
+        wait_until(lambda: up.condition("Ready")[0] == "True", seconds=120)
+        assert "raise --simulate" not in up.output
 
 
 def test_rollout_then_suspend_then_resume_on_a_full_fleet(tmp_path: Path) -> None:

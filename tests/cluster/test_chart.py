@@ -112,6 +112,8 @@ def test_images_are_named_by_registry_repository_and_digest_or_tag(helm: Helm) -
         ("gateway.replicas=two", "at '/gateway/replicas': got string, want integer"),
         ("operator.image.digest=abc", "at '/operator/image/digest': 'abc' does not match pattern"),
         ("namespaces={Team_A}", "at '/namespaces/0': 'Team_A' does not match pattern"),
+        ("operator.image.tag=a b", "at '/operator/image/tag': 'a b' does not match pattern"),
+        ("gateway.tlsSecretName=A_b", "at '/gateway/tlsSecretName': 'A_b' does not match pattern"),
         ("gateway.tolerations[0].efect=x", "additional properties 'efect' not allowed"),
         ("operator.extraArgs={workers=3}", "'workers=3' does not match pattern '^--'"),
         ("operator.scaleSeconds=null", "there is no value operator.scaleSeconds. Defaults of"),
@@ -122,6 +124,102 @@ def test_wrong_values_are_refused_by_name(helm: Helm, flag: str, words: str) -> 
     ran = helm.run("template", "quire", CHART, f"--set={flag}")
     assert ran.returncode != 0
     assert words in ran.stderr
+
+
+SCALED = "gateway.autoscaling.enabled=true"
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("operator.replicas=0", "operator.replicas is 0, and nobody acts on services then: set 1"),
+        ("gateway.replicas=0", "To stop for a while: kubectl --namespace quire-system scale deplo"),
+        (f"{SCALED},gateway.autoscaling.minReplicas=20", "is 20, and maxReplicas 10: raise max"),
+        (f"{SCALED},gateway.resources.requests.cpu=null", "set gateway.resources.requests.cpu"),
+        (f"{SCALED},gateway.resources=null", "set gateway.resources.requests.cpu"),
+        ("gateway.resources.requests.cpu=abc", 'requests.cpu is "abc", which is no quantity: say'),
+        ("operator.resources.limits.cpu=1Zi", 'limits.cpu is "1Zi", which is no quantity: say'),
+        ("operator.resources.requests.cpu=-1", 'requests.cpu is "-1", which is no quantity: say'),
+        ("gateway.resources.limits.memory=256", "memory is 256, which are 256 bytes, and no prog"),
+        ("gateway.resources.limits.memory=256m", "is 256m, which are 0.256 bytes, and no progra"),
+        ("operator.resources.requests.memory=2Gi", "is 2Gi, and the limit is 512Mi: raise opera"),
+        ("gateway.resources.requests.memroy=1Gi", "there is no resource memroy. Kubernetes has"),
+        ("gateway.podLabels.app\\.kubernetes\\.io/name=x", "podLabels has app.kubernetes.io/name"),
+        ("gateway.extraVolumes[0].name=tmp", "a volume tmp, and so has the pod already: give it"),
+        (
+            "gateway.extraVolumeMounts[0].name=x,gateway.extraVolumeMounts[0].mountPath=/x",
+            "mounts x, which is no volume of the pod: add it to gateway.extraVolumes; there",
+        ),
+        (
+            "operator.serviceAccount.name=one,gateway.serviceAccount.name=one",
+            "are both one, and the chart is to make both: give them names of their own",
+        ),
+        ("image.registry=http://x", 'image.registry is "http://x": say HOST, HOST:PORT or HOST/P'),
+        ("engine.cpuImage.registry=x/", 'engine.cpuImage.registry is "x/": say HOST, HOST:PORT'),
+    ],
+)
+def test_values_without_sense_are_refused_with_what_to_do(
+    helm: Helm, flag: str, words: str
+) -> None:
+    ran = helm.run("template", "quire", CHART, f"--namespace={NAMESPACE}", f"--set={flag}")
+    assert ran.returncode != 0, ran.stdout[-1000:]
+    assert words in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "gateway.replicas=0,gateway.autoscaling.enabled=true",
+        "gateway.autoscaling.minReplicas=20",  # of no effect
+        f"{SCALED},gateway.resources.requests.cpu=null,gateway.resources.limits.cpu=2",
+        "gateway.resources=null",
+        "gateway.resources.limits.memory=1e9",
+        "gateway.resources.limits.memory=1073741824",
+        "gateway.resources.requests.cpu=.5",
+        "gateway.resources.limits.example\\.com/card=1",
+        "image.registry=",
+    ],
+)
+def test_values_that_look_odd_and_are_right_are_taken(helm: Helm, flag: str) -> None:
+    assert helm.objects(f"--set={flag}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_there"),
+    [
+        ("gateway.replicas=1", False),
+        ("gateway.replicas=2", True),
+        (f"{SCALED},gateway.autoscaling.minReplicas=1", True),
+        (f"{SCALED},gateway.autoscaling.minReplicas=1,gateway.autoscaling.maxReplicas=1", False),
+        ("gateway.podDisruptionBudget.enabled=false", False),
+    ],
+)
+def test_gateways_are_evicted_one_by_one_where_there_may_be_several(
+    helm: Helm, flags: str, is_there: bool
+) -> None:
+    kinds = [
+        one["spec"]["maxUnavailable"]
+        for one in helm.objects(f"--set={flags}")
+        if one["kind"] == "PodDisruptionBudget" and one["metadata"]["name"] == "quire-gateway"
+    ]
+    assert kinds == ([1] if is_there else [])
+
+
+def test_names_that_look_like_numbers_stay_names(helm_program: Path, tmp_path: Path) -> None:
+    helm = Helm(helm_program, tmp_path)
+    secrets = "gateway.tlsSecretName=1234,rootSecretName=1e3"
+    names = f"{secrets},operator.priorityClassName=0x1,namespaces={{5678}}"
+    where = ("--namespace=1234", "--skip-tests", f"--set-string={names}")
+    text = helm.call("template", "quire", CHART, *where)
+    objects = [one for one in yaml.safe_load_all(text) if one]
+    spaces = [one["metadata"]["namespace"] for one in objects if "namespace" in one["metadata"]]
+    gateway, operator = (
+        one["spec"]["template"]["spec"] for one in objects if one["kind"] == "Deployment"
+    )
+    mounted = {one["secret"]["secretName"] for one in gateway["volumes"] if "secret" in one}
+    assert set(spaces) == {"1234", "5678"}
+    assert mounted == {"1234", "1e3"}
+    assert operator["priorityClassName"] == "0x1"
 
 
 def test_the_kept_manifest_is_what_helm_renders(helm: Helm) -> None:

@@ -61,6 +61,29 @@ def test_pods_of_a_release_are_admitted_where_only_restricted_ones_are(
     wait_until(lambda: len(_pods(cluster, "gateway")) == 3, seconds=_SECONDS)
 
 
+def test_gateways_keep_their_number_when_an_autoscaler_takes_over_and_gives_back(
+    cluster: Cluster, helm: Helm
+) -> None:
+    def number() -> int:
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/quire-gateway"
+        return int(cluster.api.get(path)["spec"]["replicas"])
+
+    scaled = "--set=gateway.autoscaling.enabled=true"
+    helm.install("--set=gateway.replicas=5")
+    assert number() == 5
+    helm.install(scaled)
+    assert number() == 5
+    # as an autoscaler does it
+    here = f"--namespace={NAMESPACE}"
+    cluster.api.call("scale", "deployment/quire-gateway", "--replicas=7", here)
+    helm.install(scaled, "--set=gateway.drainSeconds=60")
+    assert number() == 7
+    said = helm.refusal("--set=gateway.replicas=3")
+    assert "conflict" in said
+    helm.install("--set=gateway.replicas=3", "--force-conflicts")
+    assert number() == 3
+
+
 def test_uninstalling_keeps_the_kind_and_its_services_and_says_so(
     cluster: Cluster, helm: Helm
 ) -> None:

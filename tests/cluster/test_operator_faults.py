@@ -155,7 +155,10 @@ def test_a_crd_that_is_taken_away_and_put_back_begins_a_new_life(
     second = log.with_name("second.log")
     later = RunningOperator(api.kubeconfig, second, *FLAGS, "--lease-seconds=5")
     try:
-        wait_until(lambda: "`kubectl apply -f manifests/crds`" in second.read_text(), seconds=120)
+        wait_until(
+            lambda: "`kubectl apply --server-side -f manifests/crds`" in second.read_text(),
+            seconds=120,
+        )
         api_cluster.api.apply(crd())
         api_cluster.api.wait_established(f"crd/{NAME}")
         make(api_cluster, namespace, replicas=3)

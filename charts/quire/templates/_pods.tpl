@@ -8,17 +8,21 @@ annotations:
   {{- toYaml . | nindent 2 }}
 {{ end -}}
 labels:
-  {{- include "quire.labels" . | nindent 2 }}
-  serving.quire.dev/role: {{ index . 1 }}
+  {{- include "quire.podLabels" . | nindent 2 }}
   {{- with $values.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
 
+{{- define "quire.podLabels" -}}
+{{ include "quire.labels" . }}
+serving.quire.dev/role: {{ index . 1 }}
+{{- end -}}
+
 {{- define "quire.podPlace" -}}
 {{- $root := index . 0 -}}
 {{- $values := index $root.Values (index . 1) -}}
-serviceAccountName: {{ include "quire.serviceAccountName" . }}
+serviceAccountName: {{ include "quire.serviceAccountName" . | quote }}
 # of a Service quire-gateway there would be a variable QUIRE_GATEWAY_PORT, which is a setting
 enableServiceLinks: false
 {{- with $root.Values.image.pullSecrets }}
@@ -28,7 +32,7 @@ imagePullSecrets:
 securityContext:
   {{- toYaml $root.Values.podSecurityContext | nindent 2 }}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector:
@@ -84,7 +88,7 @@ apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
   name: {{ include "quire.fullname" (index . 0) }}-{{ index . 1 }}
-  namespace: {{ (index . 0).Release.Namespace }}
+  namespace: {{ (index . 0).Release.Namespace | quote }}
   labels:
     {{- include "quire.labels" . | nindent 4 }}
 spec:

@@ -7,8 +7,8 @@
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  name: {{ include "quire.serviceAccountName" . }}
-  namespace: {{ $root.Release.Namespace }}
+  name: {{ include "quire.serviceAccountName" . | quote }}
+  namespace: {{ $root.Release.Namespace | quote }}
   labels:
     {{- include "quire.labels" . | nindent 4 }}
   {{- with $account.annotations }}
@@ -28,7 +28,7 @@ kind: {{ $scope }}Role
 metadata:
   name: {{ .name }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "quire.labels" $own | nindent 4 }}
@@ -40,7 +40,7 @@ kind: {{ $scope }}RoleBinding
 metadata:
   name: {{ .name }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "quire.labels" $own | nindent 4 }}
@@ -50,8 +50,8 @@ roleRef:
   name: {{ .name }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "quire.serviceAccountName" $own }}
-    namespace: {{ .root.Release.Namespace }}
+    name: {{ include "quire.serviceAccountName" $own | quote }}
+    namespace: {{ .root.Release.Namespace | quote }}
 {{- end -}}
 
 {{/* What a component may do in what is served: in the whole cluster, or in each namespace. Takes a

@@ -10,6 +10,9 @@ from quire_engine.__main__ import report_errors
 if TYPE_CHECKING:
     from quire_local.top.source import Source
 
+_SECONDS, _ONCE_SECONDS = 1.0, 3.0
+"""Between looks; what two alone tell of a rate has to be of more than a moment."""
+
 _DESCRIPTION = """\
 Show a fleet as its gateways see it: of each replica the KV blocks, the queue, the pressure with the
 limit that binds, and rates. Ctrl-C ends it."""
@@ -34,10 +37,10 @@ def _top(parsed: argparse.Namespace) -> int:
 
     watcher = Watcher(_source(parsed), parsed.service)
     if parsed.once:
-        show_once(watcher, parsed.interval, as_json=parsed.json)
+        show_once(watcher, parsed.interval or _ONCE_SECONDS, as_json=parsed.json)
         return 0
     with suppress(KeyboardInterrupt):
-        show_on(watcher, parsed.interval, as_json=parsed.json)
+        show_on(watcher, parsed.interval or _SECONDS, as_json=parsed.json)
     return 0
 
 
@@ -72,9 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--namespace", metavar="NAME", help="of the gateways [all namespaces]")
     made.add_argument("--service", metavar="NAME", help="show this one alone")
     made.add_argument(
-        "--interval", metavar="SECONDS", type=_interval, default=1.0, help="between looks [1]"
+        "--interval", metavar="SECONDS", type=_interval, help="between looks [1; with --once 3]"
     )
-    made.add_argument("--once", action="store_true", help="print once and end")
+    made.add_argument("--once", action="store_true", help="look twice, print once and end")
     made.add_argument("--json", action="store_true", help="a line of JSON for each look")
     return made
 

@@ -23,7 +23,7 @@ class Rates:
             self._looks.popleft()
 
     def of_service(self, key: ServiceKey, count: Callable[[ServiceTold], float]) -> float | None:
-        """What the gateways counted of a service, per second; None before the second look."""
+        """What the gateways counted of a service, per second; None before they have twice."""
         return self._per_second(
             lambda gateway: sum(
                 (count(one) for one in gateway.fleet.services if one.key == key), 0.0
@@ -52,11 +52,11 @@ class Rates:
         return quantile(counts, share)
 
     def _per_second(self, count: Callable[[GatewayLook], float]) -> float | None:
-        if len(self._looks) < 2:
+        pairs = list(self._pairs()) if len(self._looks) > 1 else []
+        if not pairs:
             return None
         seconds = self._looks[-1].at - self._looks[0].at
-        gained = sum(max(count(after) - count(before), 0.0) for before, after in self._pairs())
-        return gained / seconds
+        return sum(max(count(after) - count(before), 0.0) for before, after in pairs) / seconds
 
     def _pairs(self) -> Iterable[tuple[GatewayLook, GatewayLook]]:
         """Each gateway of the newest look, with itself as it was; a restart changes its name."""

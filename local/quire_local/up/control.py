@@ -47,6 +47,8 @@ Body = Mapping[str, Any]
 
 FRESH_SECONDS = 10.0
 """An engine that was silent for so long is as if it had said nothing."""
+_PATIENCE_SECONDS = 5.0
+"""So long a new engine waits without a word for one that is ending; answers may take minutes."""
 _SETTINGS = PlannerSettings(engine_image="", is_local=True, surge_patience_seconds=0.0)
 """Nothing brings GPUs here: an old engine makes room as soon as a new one finds none."""
 
@@ -301,20 +303,43 @@ class Control:
     def _place(self) -> None:
         """Give nodes to engines that have none, those of the most important services first."""
         waiting = [one for one in self.engines if one.node is None and not one.is_ending]
+        promised: list[tuple[str, int]] = []
         for engine in sorted(waiting, key=self._importance):
             if not engine.claim.count:
                 engine.place("")
                 continue
             node = self._given.inventory.find(engine.claim, self._taken())
-            why = "" if node else self._given.inventory.explain(engine.claim)
-            engine.place(node, why)
-            if engine.unplaced_why:
+            if node is not None:
+                engine.place(node)
+                self._tools.on_change()
                 continue
-            self._tools.on_change()
+            soon = self._given.inventory.find(engine.claim, [*self._kept(), *promised])
+            if soon is None:
+                engine.place(None, self._why_no_room(engine))
+                continue
+            promised.append((soon, engine.claim.count))
+            if engine.age_seconds > _PATIENCE_SECONDS:
+                engine.place(None, "there are enough, and who has them is ending its answers")
+
+    def _why_no_room(self, engine: Engine) -> str:
+        is_replacing = any(
+            one.node and one.template_hash != engine.template_hash
+            for one in self.engines_of(engine.service)
+            if one.accelerator == engine.accelerator
+        )
+        if is_replacing:
+            return "engines that are to be replaced have them, and make room one by one"
+        return self._given.inventory.explain(engine.claim)
 
     def _taken(self) -> Iterator[tuple[str, int]]:
         for engine in self.engines:
             if engine.node and not engine.is_gone:
+                yield engine.node, engine.claim.count
+
+    def _kept(self) -> Iterator[tuple[str, int]]:
+        """As `_taken`, once all that are ending have ended."""
+        for engine in self.engines:
+            if engine.node and not engine.is_ending:
                 yield engine.node, engine.claim.count
 
     def _importance(self, engine: Engine) -> tuple[int, int]:

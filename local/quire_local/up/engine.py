@@ -109,6 +109,11 @@ class Engine:
         return self._child.pid if self._child is not None and self._child.is_running else None
 
     @property
+    def age_seconds(self) -> float:
+        """Since it was made."""
+        return (datetime.now(UTC) - self.created_at).total_seconds()
+
+    @property
     def log(self) -> Path:
         """Where its output is."""
         return self.tools.logs / f"{self.name}.log"

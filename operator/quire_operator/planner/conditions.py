@@ -44,7 +44,7 @@ def conditions(
         "ScalingActive": _scaling_active(observed),
         "MetricsFresh": _metrics_fresh(observed, findings),
     }
-    said["Ready"] = _ready(observed, findings, said)
+    said["Ready"] = _ready(observed, placement, findings, said)
     before = {one.type: one for one in observed.service.status.conditions}
     return tuple(
         _condition(kind, said[kind], before.get(kind), observed.service.generation, now)
@@ -75,7 +75,9 @@ def stamp(now: datetime) -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _ready(observed: Observed, findings: Findings, said: dict[ConditionType, Said]) -> Said:
+def _ready(
+    observed: Observed, placement: Placement, findings: Findings, said: dict[ConditionType, Said]
+) -> Said:
     """The summary: everything that was asked for is there, in its newest form."""
     if observed.service.spec.suspend:
         return False, "Suspended", "spec.suspend is true: set it to false to run it again"
@@ -88,9 +90,13 @@ def _ready(observed: Observed, findings: Findings, said: dict[ConditionType, Sai
             return False, reason, message
     if findings.num_wanted == 0:
         return True, "ScaledToZero", f"no replica is wanted: {_how_to_start(observed)}"
+    num_more = sum(placement.replicas.values()) - findings.num_wanted
+    more = (
+        f"; for {num_more} more there is no node" if placement.short_since and num_more > 0 else ""
+    )
     if findings.num_wanted == 1:
-        return True, "AllReady", "the only replica is ready"
-    return True, "AllReady", f"all {findings.num_wanted} replicas are ready"
+        return True, "AllReady", f"the only replica is ready{more}"
+    return True, "AllReady", f"all {findings.num_wanted} replicas are ready{more}"
 
 
 def _how_to_start(observed: Observed) -> str:

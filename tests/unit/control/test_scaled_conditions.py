@@ -42,6 +42,7 @@ def test_a_replica_without_a_node_that_has_a_stand_in_is_not_missing() -> None:
     assert said(made, "Available")[0] == "True"
     assert made.status.desired_replicas == 2
     assert "of 2" not in said(made, "Progressing")[2]
+    assert said(made, "Ready")[2] == "the only replica is ready; for 1 more there is no node"
 
 
 @pytest.mark.parametrize("least", [0, 1])
