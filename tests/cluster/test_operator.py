@@ -267,6 +267,33 @@ def test_limits_that_move_reach_engines_and_gateways_and_no_pod_begins_anew(
     assert template_hashes(api_cluster, namespace) == hashes
 
 
+def test_bounds_that_move_reach_deployments_though_no_round_of_scaling_is_near(
+    api_cluster: Cluster, kubeconfig: Path, log: Path, namespace: str
+) -> None:
+    scaled = {"replicas": 1, "scaling": {"mode": "Auto"}}
+    make(api_cluster, namespace, **scaled)
+    flags = ("--lease-seconds=3", "--engine-image=engine:1", f"--gateway-namespace={SYSTEM}")
+    with RunningOperator(kubeconfig, log, *flags):
+        wait_for_status(api_cluster, namespace)
+
+    rounds = "quire_operator_scaling_decide_seconds_count"
+    with RunningOperator(kubeconfig, log, *flags, "--scale-seconds=3600") as operator:
+        wait_until(lambda: f"{rounds} 1.0" in operator.metrics(), seconds=90)
+        for bound in (3, 2):
+            scaled["scaling"] = {"mode": "Auto", "minReplicas": bound, "maxReplicas": bound}
+            make(api_cluster, namespace, **scaled)
+            wait_until(
+                lambda bound=bound: num_replicas(api_cluster, namespace) == bound, seconds=90
+            )
+        assert f"{rounds} 1.0" in operator.metrics()
+
+
+def num_replicas(cluster: Cluster, namespace: str) -> int:
+    """What its Deployment asks for."""
+    found = get(cluster, "deployment", namespace, "chat-l4")
+    return int(found["spec"]["replicas"])
+
+
 def template_hashes(cluster: Cluster, namespace: str) -> set[str]:
     """Of the pods that its Deployments have ever wanted, as their controller makes them."""
     found = cluster.api.get(f"/apis/apps/v1/namespaces/{namespace}/replicasets")["items"]

@@ -1,6 +1,7 @@
 """From the store to what planning needs of one service."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from quire_operator.cluster.kinds import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, SERVICES
@@ -36,16 +37,9 @@ def observe(
     gateway: GatewayPlace | None,
 ) -> Observed:
     """All that is known of a service."""
-    deployments = [
-        deployment_from(body)
-        for body in store.parts(DEPLOYMENTS.kind, service.key)
-        if _is_owned(body, service)
-    ]
     owners = _name_owners(store, service)
-    return Observed(
-        service=service,
-        deployments={one.accelerator: one for one in deployments},
-        pods=engine_pods(store, service.key),
+    return replace(
+        observe_replicas(store, service),
         nodes=tuple(map(node_from, store.all(NODES.kind))) if may_see_nodes else None,
         engines=engines,
         last_engine=_noted_engine(store, service),
@@ -54,6 +48,20 @@ def observe(
         root_secret=root_secret,
         name_owner=owners.pop(service.served_name, None),
         alias_owners=owners,
+    )
+
+
+def observe_replicas(store: Store, service: InferenceService) -> Observed:
+    """What was ordered for a service, and what runs: all that scaling looks at."""
+    deployments = [
+        deployment_from(body)
+        for body in store.parts(DEPLOYMENTS.kind, service.key)
+        if _is_owned(body, service)
+    ]
+    return Observed(
+        service=service,
+        deployments={one.accelerator: one for one in deployments},
+        pods=engine_pods(store, service.key),
     )
 
 

@@ -1,5 +1,8 @@
 """The loop of scaling: ask gateways, decide all services, drain what goes, and wake who applies.
 
+    every few seconds    gateways are asked, and all services are decided
+    between two rounds   those whose specs have changed, by what was heard last
+
 Nothing here is lost with the process: what was ordered is in the Deployments, what was decided last
 in the status. Until as much has been seen as it takes, replicas stay as they are.
 """
@@ -7,7 +10,8 @@ in the status. Until as much has been seen as it takes, replicas stay as they ar
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,24 +19,28 @@ from quire_operator.cluster.kinds import NODES, PODS, SERVICES
 from quire_operator.cluster.store import Key, Store
 from quire_operator.logs import of
 from quire_operator.planner.network_paths import GATEWAY_MANAGEMENT_PORT
-from quire_operator.planner.observed import NO_SECRETS, Observed, node_from
+from quire_operator.planner.observed import Observed, node_from
 from quire_operator.planner.settings import GatewayPlace
-from quire_operator.reconciling.observing import gateway_addresses, observe
+from quire_operator.reconciling.observing import gateway_addresses, observe_replicas
 from quire_operator.reconciling.queue import WorkQueue
 from quire_operator.reconciling.scaling_fleet import Gateways
 from quire_operator.reconciling.scaling_inputs import gpu_stock, service_inputs
 from quire_operator.reconciling.scaling_metrics import ScalingMetrics
 from quire_operator.reconciling.scaling_records import ScalingRecords
 from quire_operator.reconciling.scaling_victims import Victims
-from quire_operator.resource.reading import InvalidResourceError, read
+from quire_operator.resource.reading import InferenceService, InvalidResourceError, read
 from quire_operator.scaling.decide import decide
-from quire_operator.scaling.decision import ScalingMemory, ServiceDecision
+from quire_operator.scaling.decision import Decision, ScalingMemory, ServiceDecision
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
 
 _log = logging.getLogger(__name__)
 
 _APPLY_SECONDS = 15.0
 """So long an order may take until it is seen in Deployments."""
+_LEAST_PAUSE_SECONDS = 0.1
+"""Between two rounds, however long they take."""
+_AT_A_TIME = 25
+"""Services that are looked at before others have the event loop."""
 
 
 class Scaling:
@@ -63,9 +71,17 @@ class Scaling:
         self._clock = clock
         self._now = now
         self._gateways = Gateways(clock)
+        self._num_gateways = 0
         self._memory = ScalingMemory()
         self._records = ScalingRecords()
         self._changed_at: dict[Key, float] = {}
+        self._inputs: dict[Key, ServiceInputs] = {}
+        """What each service was decided from last, with what was ordered then."""
+        self._generations: dict[Key, int] = {}
+        """Of the specs that they were decided for."""
+        self._others: set[Key] = set()
+        """Services whose specs are others now."""
+        self._is_any_other = asyncio.Event()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -73,50 +89,103 @@ class Scaling:
         await self._victims.close()
 
     def add_to(self, observed: Observed) -> Observed:
-        """Let a plan know what was decided."""
+        """Let a plan know what was decided; a spec that is another one since is decided at once."""
+        key = observed.service.key
+        if self._generations.get(key, observed.service.generation) != observed.service.generation:
+            self._others.add(key)
+            self._is_any_other.set()
         return self._records.add_to(observed)
 
     def forget(self, key: Key) -> None:
         """A service is gone."""
+        for known in (self._inputs, self._generations):
+            known.pop(key, None)
+        self._let_be(key)
+
+    def _let_be(self, key: Key) -> None:
+        """Its replicas are not for scaling to decide."""
         self._records.forget(key)
         self._changed_at.pop(key, None)
         self._metrics.forget(key)
 
     async def run(self) -> None:
         """Decide for ever. No error leaves this loop."""
+        due = self._clock()
         while True:
             began = self._clock()
             try:
-                await self._round()
+                if began >= due:
+                    due = began + self._seconds
+                    await self._round()
+                else:
+                    await self._decide_others()
             except Exception:  # noqa: BLE001 - a bug must not take the operator's other work
                 _log.exception("scaling failed: replicas stay as they are")
-            await asyncio.sleep(max(self._seconds - (self._clock() - began), 0.1))
+            if due - self._clock() < _LEAST_PAUSE_SECONDS:
+                due = self._clock() + _LEAST_PAUSE_SECONDS
+            with suppress(TimeoutError):
+                async with asyncio.timeout(due - self._clock()):
+                    await self._is_any_other.wait()
 
     async def _round(self) -> None:
+        """Everybody's turn."""
         urls = self._urls or tuple(
             f"http://{_bracketed(one)}:{GATEWAY_MANAGEMENT_PORT}"
             for one in gateway_addresses(self._store, self._gateway)
         )
         await self._gateways.ask(urls)
-        seen = self._observe()
-        nodes = map(node_from, self._store.all(NODES.kind)) if self._may_see_nodes else ()
+        self._clear_others()
+        seen = await self._observe(self._store.keys(SERVICES.kind))
+        self._num_gateways = len(urls)
+        self._inputs = self._see(seen)
+        began = self._clock()
+        decision = await self._decide(list(self._inputs.values()))
+        self._metrics.note_round(self._clock() - began, len(urls), len(self._gateways.reports))
+        await self._take_all(seen, decision)
+        self._victims.keep_only(set(self._store.keys(PODS.kind)))
+
+    async def _decide_others(self) -> None:
+        """Between two rounds: those whose specs have changed, by what was heard last.
+
+        The others count as they were, so that GPUs are shared as in a round.
+        """
+        keys = self._clear_others()
+        seen = await self._observe(key for key in keys if key in self._inputs)
+        if not seen:
+            return
+        self._inputs |= self._see(seen)
+        there = self._store.keys(SERVICES.kind)
+        services = [self._inputs[key] for key in there if key in self._inputs]
+        changed = [self._inputs[one.service.key].key for one in seen]
+        await self._take_all(seen, await self._decide(services, changed))
+
+    def _clear_others(self) -> set[Key]:
+        keys, self._others = self._others, set()
+        self._is_any_other.clear()
+        return keys
+
+    def _see(self, seen: Iterable[Observed]) -> dict[Key, ServiceInputs]:
         clock = self._clock()
         reports = list(self._gateways.reports.values())
+        return {
+            one.service.key: self._as_ordered(
+                service_inputs(one, reports, self._num_gateways, clock), one, clock
+            )
+            for one in seen
+        }
+
+    async def _decide(
+        self, services: Sequence[ServiceInputs], changed: Sequence[str] | None = None
+    ) -> Decision:
+        nodes = map(node_from, self._store.all(NODES.kind)) if self._may_see_nodes else ()
         inputs = ScalingInputs(
             now=self._now().timestamp(),
-            services=tuple(
-                self._as_ordered(service_inputs(one, reports, len(urls), clock), one, clock)
-                for one in seen
-            ),
+            services=tuple(services),
             stock=gpu_stock(nodes),
             stale_seconds=max(20.0, 3 * self._seconds),
         )
-        began = self._clock()
-        decision, self._memory = await asyncio.to_thread(decide, inputs, self._memory)
-        self._metrics.note_round(self._clock() - began, len(urls), len(reports))
-        for observed, one in zip(seen, decision.services, strict=True):
-            await self._take(observed, one)
-        self._victims.keep_only(set(self._store.keys(PODS.kind)))
+        decision, self._memory = await asyncio.to_thread(decide, inputs, self._memory, changed)
+        return decision
 
     def _as_ordered(self, inputs: ServiceInputs, observed: Observed, clock: float) -> ServiceInputs:
         """With what was ordered a moment ago: its Deployments may not show it yet."""
@@ -127,35 +196,46 @@ class Scaling:
             return inputs
         return replace(inputs, ordered={**inputs.ordered, **outcome.replicas})
 
-    def _observe(self) -> list[Observed]:
+    async def _observe(self, keys: Iterable[Key]) -> list[Observed]:
         """Services for which something was ordered; others are the planner's to begin."""
         found = []
-        for key in self._store.keys(SERVICES.kind):
-            body = self._store.get(SERVICES.kind, key)
-            if body is None:
+        for number, key in enumerate(keys):
+            if number % _AT_A_TIME == _AT_A_TIME - 1:
+                await asyncio.sleep(0)
+            service = self._read(key)
+            if service is None or service.is_being_deleted:
                 continue
-            try:
-                service = read(body)
-            except InvalidResourceError:
-                continue
-            observed = observe(
-                self._store,
-                service,
-                engines={},
-                secrets=NO_SECRETS,
-                root_secret=b"",
-                may_see_nodes=False,
-                gateway=self._gateway,
-            )
-            if observed.deployments and not service.is_being_deleted:
+            observed = observe_replicas(self._store, service)
+            if observed.deployments:
                 found.append(observed)
         return found
+
+    def _read(self, key: Key) -> InferenceService | None:
+        body = self._store.get(SERVICES.kind, key)
+        if body is None:
+            return None
+        try:
+            return read(body)
+        except InvalidResourceError:
+            return None
+
+    async def _take_all(self, seen: Sequence[Observed], decision: Decision) -> None:
+        decided = {one.key: one for one in decision.services}
+        for observed in seen:
+            key = observed.service.key
+            inputs = self._inputs.get(key)
+            if inputs is None:
+                continue  # deleted meanwhile
+            one = decided[inputs.key]
+            self._generations[key] = observed.service.generation
+            self._inputs[key] = replace(inputs, ordered=one.replicas)
+            await self._take(observed, one)
 
     async def _take(self, observed: Observed, decision: ServiceDecision) -> None:
         service = observed.service
         key, spec = service.key, service.spec
         if spec.suspend or spec.scaling.mode == "External":
-            self.forget(key)
+            self._let_be(key)
             return
         self._metrics.note(key, decision)
         pods = {pod.name: pod for pod in observed.pods}

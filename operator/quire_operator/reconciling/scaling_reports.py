@@ -1,6 +1,7 @@
 """What a gateway says at `GET /fleet`, as far as scaling needs it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
@@ -99,5 +100,8 @@ class Report:
 
     def find(self, service: tuple[str, str]) -> SeenService | None:
         """Its part about a service, by namespace and name."""
-        found = (one for one in self.fleet.services if (one.namespace, one.name) == service)
-        return next(found, None)
+        return self._by_service.get(service)
+
+    @cached_property
+    def _by_service(self) -> dict[tuple[str, str], SeenService]:
+        return {(one.namespace, one.name): one for one in self.fleet.services}
