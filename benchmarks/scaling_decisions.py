@@ -23,6 +23,7 @@ from quire_engine.profiles.capacity import count_kv_blocks
 from quire_engine.profiles.gpus import GPUS
 from quire_engine.profiles.roofline import estimate_step_time
 from quire_engine.profiles.shapes import find_shape
+from quire_engine.startup_heap import freeze_startup_heap
 from quire_operator.scaling.decide import decide
 from quire_operator.scaling.decision import ScalingMemory, ServiceDecision
 from quire_operator.scaling.inputs import (
@@ -200,6 +201,7 @@ class World:
 def measure() -> dict[str, object]:
     """All phases."""
     world = World()
+    freeze_startup_heap()  # as the operator does, before it decides anything
     first = [world.decide(1.0) for _ in range(_WATCHED)]
     figures: dict[str, object] = {"first": _figures(first, world, 0)}
     measured = []

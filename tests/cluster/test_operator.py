@@ -270,8 +270,7 @@ def test_limits_that_move_reach_engines_and_gateways_and_no_pod_begins_anew(
 def test_bounds_that_move_reach_deployments_though_no_round_of_scaling_is_near(
     api_cluster: Cluster, kubeconfig: Path, log: Path, namespace: str
 ) -> None:
-    scaled = {"replicas": 1, "scaling": {"mode": "Auto"}}
-    make(api_cluster, namespace, **scaled)
+    make(api_cluster, namespace, replicas=1, scaling={"mode": "Auto"})
     flags = ("--lease-seconds=3", "--engine-image=engine:1", f"--gateway-namespace={SYSTEM}")
     with RunningOperator(kubeconfig, log, *flags):
         wait_for_status(api_cluster, namespace)
@@ -280,18 +279,20 @@ def test_bounds_that_move_reach_deployments_though_no_round_of_scaling_is_near(
     with RunningOperator(kubeconfig, log, *flags, "--scale-seconds=3600") as operator:
         wait_until(lambda: f"{rounds} 1.0" in operator.metrics(), seconds=90)
         for bound in (3, 2):
-            scaled["scaling"] = {"mode": "Auto", "minReplicas": bound, "maxReplicas": bound}
-            make(api_cluster, namespace, **scaled)
-            wait_until(
-                lambda bound=bound: num_replicas(api_cluster, namespace) == bound, seconds=90
-            )
+            scaling = {"mode": "Auto", "minReplicas": bound, "maxReplicas": bound}
+            make(api_cluster, namespace, replicas=1, scaling=scaling)
+            wait_for_replicas(api_cluster, namespace, bound)
         assert f"{rounds} 1.0" in operator.metrics()
 
 
-def num_replicas(cluster: Cluster, namespace: str) -> int:
-    """What its Deployment asks for."""
-    found = get(cluster, "deployment", namespace, "chat-l4")
-    return int(found["spec"]["replicas"])
+def wait_for_replicas(cluster: Cluster, namespace: str, number: int) -> None:
+    """Wait until its Deployment asks for as many."""
+
+    def is_so() -> bool:
+        found = get(cluster, "deployment", namespace, "chat-l4")
+        return bool(found["spec"]["replicas"] == number)
+
+    wait_until(is_so, seconds=90)
 
 
 def template_hashes(cluster: Cluster, namespace: str) -> set[str]:

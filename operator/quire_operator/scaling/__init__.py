@@ -5,11 +5,14 @@ Pure: time comes in with the inputs, and the same inputs and memory give the sam
     inputs, decision   what a decision is made from; what is decided, and remembered
     decide             all services together, the most important first
     service, case      the rules for one service, and what they know of it
+    preparing          how that is computed
     soundness          which figures from outside make sense
     hearing, fleet     what was heard lately; what there is, and what is on its way
     demand, urgency    requests per second in buckets of lengths; what cannot wait for them
     capacity, offers   what one replica does within its promises; what each accelerator offers
-    mix, sizing        the cheapest replicas for some load; for the load that is planned for
+    mix, spreading     the cheapest replicas for some load; some load on replicas that are given
+    grouping, programs what is alike, put together; linear programs
+    sizing             both for the load that is planned for
     clamping, rooms    bounds of the spec; GPUs that services compete for
     victims            which replica goes
     keeping, reporting what memory keeps besides; a decision in words

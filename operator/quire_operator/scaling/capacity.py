@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,8 +40,7 @@ _MOST_SECONDS = 10.0
 """Of a step, where nothing is promised."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Load:
+class Load(NamedTuple):
     """What a request a second of one bucket takes of one replica; 1 is the target."""
 
     memory: float
@@ -354,7 +354,7 @@ class _Engine:
         held = lengths.block_steps if is_by_blocks else lengths.outputs
         memories = held / (mean_memory * memory_rate)
         return tuple(
-            Load(memory=memory, time=time) if can else None
+            Load(memory, time) if can else None
             for memory, time, can in zip(
                 memories.tolist(), times.tolist(), served.tolist(), strict=True
             )

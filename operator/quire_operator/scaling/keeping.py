@@ -6,7 +6,7 @@ from dataclasses import replace
 from quire_operator.scaling.case import Case
 from quire_operator.scaling.decision import ServiceMemory, Shortage
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
-from quire_operator.scaling.mix import carry
+from quire_operator.scaling.spreading import carry
 
 _LONGEST_GAP_SECONDS = 60.0
 """After so long without a decision, nobody knows what the peak was."""

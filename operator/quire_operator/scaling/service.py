@@ -30,6 +30,8 @@ _STAY_SECONDS = 900.0
 """So long a mix is taken to be the best."""
 _MOVE_MARGIN = 0.1
 """So much more others must carry: they take minutes to come, and rates change meanwhile."""
+_ALMOST = 0.999
+"""Of what is computed: the solver's answers are not exact."""
 _ANOTHER_SECONDS = 60.0
 """So long requests must be too long for all that there is, before another accelerator is bought."""
 _AT_A_TIME = 4
@@ -245,10 +247,16 @@ def _move(case: Case, rates: list[float]) -> Step | None:
     sizing, fleet, limits = case.sizing, case.fleet, case.limits
     costs = limits.cost(fleet.ordered)
     is_enough = sizing.is_enough(fleet.useful, case.rates_at_peak)
-    is_best = costs - sizing.least_cost(rates) < _WORTH_MOVING * costs
+    least = sizing.least_cost(rates)
+    is_best = costs - least < _WORTH_MOVING * costs
     if is_enough and (is_best or case.has_added_lately):
         return None
-    mix = sizing.afresh([rate * (1.0 + _MOVE_MARGIN) for rate in rates])
+    wanted = [rate * (1.0 + _MOVE_MARGIN) for rate in rates]
+    saved = costs - _ALMOST * (1.0 + _MOVE_MARGIN) * least  # at most, by parts of replicas
+    is_vain = case.has_added_lately or saved < _WORTH_MOVING * costs
+    if is_vain and sizing.may_surely_carry(wanted):
+        return None
+    mix = sizing.afresh(wanted)
     if not mix.is_feasible:
         case.note_infeasible(mix.unserved, at_peak=True)
         return None

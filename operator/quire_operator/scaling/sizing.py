@@ -14,8 +14,9 @@ from quire_operator.scaling.clamping import Limit, Limits
 from quire_operator.scaling.demand import Demand
 from quire_operator.scaling.fleet import Fleet
 from quire_operator.scaling.inputs import ServiceInputs
-from quire_operator.scaling.mix import Mix, Option, carry, choose, least_cost
+from quire_operator.scaling.mix import Mix, Option, choose
 from quire_operator.scaling.offers import Offers
+from quire_operator.scaling.spreading import carry, least_cost
 
 SLACK = 0.1
 """So much over the target adds no replica yet."""
@@ -86,6 +87,19 @@ class Sizing:
             and self.is_enough({**counts, one.name: counts[one.name] - 1}, rates)
             for one in self.limits.limits
         )
+
+    def may_surely_carry(self, rates: Sequence[float]) -> bool:
+        """Whether `afresh` surely finds replicas for these: a look that costs a tenth of it.
+
+        Those that there are, and one more of each, are tried.
+        """
+        useful, blocked = self.fleet.useful, self.fleet.blocked
+        tried = {}
+        for one in self.limits.limits:
+            more = useful[one.name] and one.name not in blocked
+            most = useful[one.name] if self.offers.find(one.name) else one.lowest
+            tried[one.name] = max(min(most + bool(more), one.highest), one.lowest)
+        return self.limits.allow(tried) and self.load(tried, rates) <= 1.0
 
     def least_cost(self, rates: Sequence[float]) -> float:
         """What no other replicas for these rates can cost less than."""

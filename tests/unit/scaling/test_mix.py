@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire_operator.scaling.capacity import Load
-from quire_operator.scaling.mix import Bounds, Option, Room, carry, choose
+from quire_operator.scaling.mix import Bounds, Option, Room, choose
+from quire_operator.scaling.spreading import carry
 
 
 def option(name: str, cost: float, *loads: float | None, **bounds: int) -> Option:

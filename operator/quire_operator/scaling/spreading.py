@@ -1,0 +1,116 @@
+"""Load that is spread over accelerators: over replicas that are given, or over parts of replicas.
+
+Linear programs without integers: they take a tenth of the time of those that choose replicas.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from quire_operator.scaling.grouping import Group
+from quire_operator.scaling.mix import Option, group_of
+from quire_operator.scaling.newest import Newest
+from quire_operator.scaling.programs import (
+    Row,
+    loads_on,
+    make_model,
+    pairs_of,
+    run,
+    shares_of,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """How replicas that are given carry some load."""
+
+    load: float
+    """Of the busiest; 1 is the target, infinity: some of it is for none of them."""
+    shares: Mapping[str, tuple[float, ...]]
+    """Part of each bucket that goes to an accelerator."""
+
+
+def carry(
+    options: Sequence[Option], counts: Mapping[str, float], rates: Sequence[float]
+) -> Carried:
+    """Spread rates over replicas that are given so that the busiest are as idle as can be.
+
+    Parameters
+    ----------
+    counts
+        Replicas that carry something, by accelerator.
+    """
+    there = [one for one in options if counts.get(one.name, 0.0) > 0]
+    return _carried.find(
+        [one.loads for one in there],
+        (*((one.name, one.cost, counts[one.name]) for one in there), *rates),
+        lambda: _carry(there, counts, rates),
+    )
+
+
+_carried: Newest[Carried] = Newest(256)
+"""The same is asked for by several rules."""
+
+
+def _carry(there: Sequence[Option], counts: Mapping[str, float], rates: Sequence[float]) -> Carried:
+    groups = group_of(there, rates)
+    if not groups:
+        return Carried(load=0.0, shares={one.name: (0.0,) * len(rates) for one in there})
+    if any(not group.is_served for group in groups):
+        return Carried(load=math.inf, shares={})
+    if len(there) == 1:
+        return _carry_alone(there[0], counts, groups, len(rates))
+    pairs = pairs_of(groups)
+    load_column = len(pairs)
+    rows = [Row(shares_of(pairs, group, 0), 1.0, 1.0) for group in range(len(groups))]
+    for option, one in enumerate(there):
+        for kind in (0, 1):
+            values = {load_column: -counts[one.name]}
+            values |= loads_on(pairs, groups, option, kind, 0)
+            rows.append(Row(values, -math.inf, 0.0))
+    size = len(pairs) + 1
+    solution = run(
+        make_model(
+            [*[0.0] * len(pairs), 1.0],
+            [0.0] * size,
+            [*[1.0] * len(pairs), math.inf],
+            rows,
+        )
+    )
+    shares = {one.name: [0.0] * len(rates) for one in there}
+    for place, (option, group) in enumerate(pairs):
+        for index in groups[group].members:
+            shares[there[option].name][index] = min(max(solution[place], 0.0), 1.0)
+    return Carried(
+        load=max(solution[load_column], 0.0),
+        shares={name: tuple(parts) for name, parts in shares.items()},
+    )
+
+
+def least_cost(options: Sequence[Option], rates: Sequence[float]) -> float:
+    """What no replicas for these rates can cost less than, whatever the bounds: parts of replicas.
+
+    What nobody can serve costs nothing. It takes a tenth of the time of `choose`.
+    """
+    groups = [one for one in group_of(options, rates) if one.is_served]
+    if not groups:
+        return 0.0
+    pairs, num = pairs_of(groups), len(options)
+    rows = [Row(shares_of(pairs, group, num), 1.0, 1.0) for group in range(len(groups))]
+    for option in range(num):
+        for kind in (0, 1):
+            loads = loads_on(pairs, groups, option, kind, num)
+            rows.append(Row({option: -1.0} | loads, -math.inf, 0.0))
+    costs = [*(one.cost for one in options), *[0.0] * len(pairs)]
+    size = len(costs)
+    counts = run(make_model(costs, [0.0] * size, [math.inf] * size, rows))[:num]
+    return sum(max(count, 0.0) * one.cost for count, one in zip(counts, options, strict=True))
+
+
+def _carry_alone(
+    option: Option, counts: Mapping[str, float], groups: Sequence[Group], num_buckets: int
+) -> Carried:
+    """One accelerator has no choice."""
+    loads = [group.loads[0] for group in groups]
+    used = max(sum(load[kind] for load in loads if load) for kind in (0, 1))
+    return Carried(load=used / counts[option.name], shares={option.name: (1.0,) * num_buckets})
