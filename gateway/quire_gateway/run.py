@@ -71,6 +71,7 @@ class _Process:
             is_ready=self._is_ready,
             request_timeout_seconds=settings.request_timeout_seconds,
             logs_requests=settings.log_requests,
+            proxied_hosts=settings.all_proxied_hosts,
             tracing=self._tracing,
         )
         self._management = Management(

@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -26,6 +27,7 @@ _ABOVE_ZERO = (
     "max_total_body_bytes",
 )
 _MAX_WORKERS = 64
+_HOST = re.compile(r"[a-z0-9]([-_.a-z0-9]*[a-z0-9])?|\[[0-9a-f:.]+\]")
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -49,6 +51,10 @@ class GatewaySettings:
     Default: no TLS."""
     tls_key_file: str = ""
     """File with its private key."""
+    proxied_hosts: str = ""
+    """Host names at which a proxy of yours, one that is no service's ingress, leads to all
+    services, with commas between; * stands for each host that no ingress has. Default: what a
+    proxy passes on is answered at the hosts of ingresses alone."""
     workers: int = 1
     """Processes that move bytes: one for each core that they may use. With 1, one process does
     all; with more, another one decides for them, and one watches over all (Linux only). What the
@@ -96,6 +102,7 @@ class GatewaySettings:
     def __post_init__(self) -> None:
         """Refuse what would fail later, or never be noticed."""
         self._check_together()
+        self._check_hosts()
         self._check_logs()
         for name in _ABOVE_ZERO:
             if not 0 < getattr(self, name) < math.inf:
@@ -124,10 +131,21 @@ class GatewaySettings:
         if bool(self.tls_certificate_file) != bool(self.tls_key_file):
             raise SettingsError("--tls-certificate-file and --tls-key-file need each other")
 
+    def _check_hosts(self) -> None:
+        for host in self.all_proxied_hosts:
+            if host != "*" and not _HOST.fullmatch(host):
+                self._refuse("proxied_hosts", "host names without scheme and port, or *")
+
     def _check_logs(self) -> None:
         for name, kind in (("log_format", LogFormat), ("log_level", LogLevel)):
             if getattr(self, name) not in get_args(kind):
                 self._refuse(name, " or ".join(get_args(kind)))
+
+    @property
+    def all_proxied_hosts(self) -> frozenset[str]:
+        """The hosts of `proxied_hosts`, as those are written that clients asked for."""
+        hosts = (one.strip().lower().removesuffix(".") for one in self.proxied_hosts.split(","))
+        return frozenset(hosts) - {""}
 
     @property
     def observability(self) -> ObservabilityConfig:

@@ -85,6 +85,11 @@ _BY_NAME: dict[str, Schema] = {
         {"type": "object", "required": ["name"], "properties": {"name": _NOT_EMPTY}}
     ),
     "gateway.image.repository": _REPOSITORY,
+    "gateway.proxiedHosts": {
+        "type": "array",
+        "uniqueItems": True,
+        "items": {"type": "string", "pattern": f"^({_NAMES}|[*])$"},
+    },
     "gateway.service.port": {"type": "integer", "minimum": 1, "maximum": 65535},
     "gateway.service.type": _one_of("ClusterIP", "NodePort", "LoadBalancer"),
     "gateway.serviceAccount.name": _NAME_OR_NONE,

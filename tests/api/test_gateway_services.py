@@ -68,6 +68,19 @@ def test_a_host_of_an_ingress_means_its_own_services(fakes: FakeEngines, tmp_pat
         assert ask("10.0.0.1") == (200, {"inside"})  # the first one
         assert models("PUBLIC.example") == models("10.0.0.1") == ["m"]
         assert models("private.example") == []
+        assert ask("private.example.:443") == (403, set())  # the root's dot is no other host
+
+        def proxied(host: str) -> httpx.Response:
+            headers = {"host": host, "x-forwarded-for": "203.0.113.7"}
+            return gateway.post(COMPLETIONS, completion(model="m"), headers=headers)
+
+        assert proxied("public.example").status_code == 200
+        for host in ("other.example", "inside.ns-inside", "10.0.0.1", "localhost", ""):
+            refused = proxied(host)
+            assert refused.status_code == 404, host
+            assert "--proxied-hosts" in refused.json()["error"]["message"]
+        listed = gateway.get("/v1/models", headers={"host": "other.example", "via": "1.1 nginx"})
+        assert listed.status_code == 404
 
         gateway.write([of("public", host="public.example", is_public=True, model_names=["other"])])
         wait_until(lambda: ask("public.example")[0] == 404)

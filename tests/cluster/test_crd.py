@@ -169,6 +169,8 @@ REFUSED: list[tuple[str, Body, str]] = [
         "is an address inside the cluster",
     ),
     ("ingress", {"ingress": {"host": "victim.other.svc"}} | PUBLIC, "is an address inside"),
+    ("ingress", {"ingress": {"host": "127.0.0.1"}} | PUBLIC, "is no domain's name"),
+    ("ingress", {"ingress": {"host": "quire-gateway"}} | PUBLIC, "is no domain's name"),
     ("spec", {"memoryPresure": {}}, 'unknown field "spec.memoryPresure"'),
 ]
 

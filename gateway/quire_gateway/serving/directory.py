@@ -38,8 +38,8 @@ class Directory(Generic[ServedT]):
         self.services: dict[ServiceKey, ServedT] = {}
         self._by_model: dict[str, list[ServedT]] = {}
         self._hosts: set[str] = set()
-        """Of ingresses: who asks at one means its services alone. Not among them is the address of
-        a service in the cluster, which another one's ingress cannot take from it."""
+        """Of ingresses: who asks at one means its services alone. Not among them is what clients
+        inside the cluster come by: the address of a service, an IP address, a name of one part."""
 
     def arrange(self, services: Mapping[ServiceKey, ServedT]) -> None:
         """Have these services, in this order, and no others."""
@@ -48,7 +48,9 @@ class Directory(Generic[ServedT]):
             for name in service.document.model_names:
                 self._by_model.setdefault(name, []).append(service)
         hosts = {_host_of(one) for one in self.services.values()} - {""}
-        self._hosts = {host for host in hosts if _named_by(host) not in self.services}
+        self._hosts = {
+            host for host in hosts if _is_domain(host) and _named_by(host) not in self.services
+        }
 
     def find(self, model: str, host: str) -> ServedT | None:
         """Return the service that a model's name means to who asks at a host.
@@ -65,6 +67,10 @@ class Directory(Generic[ServedT]):
             )  # stable: the oldest stays first
         return found[0] if found else None
 
+    def has_host(self, host: str) -> bool:
+        """Whether a host is that of a service's ingress."""
+        return host in self._hosts
+
     def is_at(self, service: Served, host: str) -> bool:
         """Whether a service is to be found at a host: all are, but for hosts of ingresses."""
         return host not in self._hosts or host == _host_of(service)
@@ -72,6 +78,11 @@ class Directory(Generic[ServedT]):
 
 def _host_of(service: Served) -> str:
     return (service.document.host or "").lower()
+
+
+def _is_domain(host: str) -> bool:
+    """Whether a host may be a name in the Internet: neither an IP address nor of one part."""
+    return "." in host and not host.rpartition(".")[2].isdigit() and not host.endswith("]")
 
 
 def _is_own_name(service: Served, host: str) -> bool:

@@ -20,6 +20,7 @@ from quire_gateway.serving.inquiry import (
     ENGINE_PATHS,
     bearer_of,
     host_of,
+    is_proxied,
     read_inquiry,
     request_id_of,
 )
@@ -44,6 +45,8 @@ class Gateway(Generic[ServedT]):
         Makes a request's claim to an engine.
     is_ready
         Whether a load balancer should send requests here.
+    proxied_hosts
+        At these hosts a proxy may reach all services; "*" stands for all that no ingress has.
     tracing
         Where traces go; None makes none.
     """
@@ -57,12 +60,14 @@ class Gateway(Generic[ServedT]):
         is_ready: Callable[[], bool],
         request_timeout_seconds: float,
         logs_requests: bool,
+        proxied_hosts: frozenset[str] = frozenset(),
         tracing: Tracing | None = None,
     ) -> None:
         self._directory = directory
         self._metrics = metrics
         self._is_ready = is_ready
         self._logs_requests = logs_requests
+        self._proxied_hosts = proxied_hosts
         self._tracing = tracing
         self._loop = asyncio.get_running_loop()
         self._around = Surroundings(
@@ -112,6 +117,7 @@ class Gateway(Generic[ServedT]):
                 reason="no_routing",
                 retry_after_seconds=2.0,
             )
+        self._check_entrance(request)
         if path == _MODELS or path.startswith(_MODELS + "/"):
             if request.method not in (b"GET", b"HEAD"):
                 raise _wrong_method(request)
@@ -126,6 +132,29 @@ class Gateway(Generic[ServedT]):
         record.service, record.key = service.label, key.name
         self._metrics.key_requests.count((record.service, record.key))
         return Exchange(client, request, inquiry, service, key, record, self._around)
+
+    def _check_entrance(self, request: Request) -> None:
+        """Refuse what a proxy passed on for a host without an ingress.
+
+        Services without keys are for the cluster alone, and at such a host all of them would be
+        found: controllers pass on a client's Host, in which there may be other than they route by.
+
+        Raises
+        ------
+        ApiError
+            404.
+        """
+        if not is_proxied(request):
+            return
+        host = host_of(request)
+        if self._directory.has_host(host) or not self._proxied_hosts.isdisjoint((host, "*")):
+            return
+        message = (
+            f"No service is at the host {host[:253]!r} for those who come through a proxy: ask at a"
+            " service's ingress.host. Where a proxy of your own leads to all services, start the"
+            " gateway with its host in --proxied-hosts."
+        )
+        raise ApiError(404, message, reason="unknown_host")
 
     def _identify(self, model: str, request: Request) -> tuple[ServedT, ApiKey]:
         """Return the model's service and whose request it is.

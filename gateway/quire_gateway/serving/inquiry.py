@@ -23,6 +23,17 @@ DEFAULT_MAX_TOKENS = 4096
 """Of requests that name no limit: the engine's own is the rest of the model's length."""
 _MAX_NUMBER = 2**53
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_OF_PROXIES = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-real-ip",
+        b"x-envoy-external-address",
+    }
+)
+"""Of these an ingress controller sends one at least; clients inside a cluster send none."""
 
 
 @dataclass(slots=True)
@@ -97,15 +108,20 @@ def bearer_of(request: Request) -> bytes | None:
     return token.strip() if scheme.lower() == b"bearer" and token.strip() else None
 
 
+def is_proxied(request: Request) -> bool:
+    """Whether a proxy passed the request on, as ingress controllers say of all that they pass."""
+    return not _OF_PROXIES.isdisjoint(request.fields)
+
+
 def host_of(request: Request) -> str:
-    """Return the name that the client asked for, without the port, in lower case."""
+    """Return the name that the client asked for: lower case, without port and the root's dot."""
     return _host_name(request.find(b"host") or b"")
 
 
 @lru_cache(maxsize=1024)
 def _host_name(host: bytes) -> str:
     name = host.decode("latin-1").lower()
-    return name if name.endswith("]") else name.partition(":")[0]
+    return name if name.endswith("]") else name.partition(":")[0].removesuffix(".")
 
 
 def _read_int(value: object) -> int | None:

@@ -85,6 +85,7 @@ class _Worker:
             is_ready=self._is_ready,
             request_timeout_seconds=settings.request_timeout_seconds,
             logs_requests=settings.log_requests,
+            proxied_hosts=settings.all_proxied_hosts,
             tracing=self._tracing,
         )
         self._gateway.has_routing = False

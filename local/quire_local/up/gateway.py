@@ -142,6 +142,7 @@ class GatewayProcess:
             "root-secret-file": self._secret,
             "host": self._entrance.host,
             "port": self.url.rpartition(":")[2] or self._entrance.port,
+            "proxied-hosts": "*",  # an editor or a tunnel that forwards the port
             "management-port": 0,
             "drain-seconds": _DRAIN_SECONDS,
             "log-format": "text",

@@ -7,6 +7,7 @@ so that a harmless trouble hides no grave one.
 from collections.abc import Iterator, Sequence
 
 from quire_operator.planner.findings import Findings
+from quire_operator.planner.hosts import reserved_by
 from quire_operator.planner.memory import Misfit
 from quire_operator.planner.names import routing_name
 from quire_operator.planner.observed import Observed
@@ -27,6 +28,7 @@ def degraded(
     """The worst of it, and then the rest."""
     found = [
         *_of_names(observed),
+        *_of_the_host(observed, settings),
         *((one.reason, f"{one.accelerator}: {one.message}") for one in misfits),
         *_of_secrets(observed),
         *_of_refusals(observed),
@@ -98,6 +100,20 @@ def _of_secrets(observed: Observed) -> Iterator[_Trouble]:
     if seen.unreadable:
         words = "; ".join(seen.unreadable)
         yield "SecretUnreadable", f"{words}; what was read before stays in force"
+
+
+def _of_the_host(observed: Observed, settings: PlannerSettings) -> Iterator[_Trouble]:
+    wanted = observed.service.spec.ingress
+    namespace = reserved_by(wanted.host, settings) if wanted else None
+    if wanted and namespace:
+        yield (
+            "HostReserved",
+            (
+                f"{wanted.host} is the address of a Service in {namespace}, by which clients inside"
+                " the cluster reach all services: nothing leads in from outside; change"
+                " ingress.host to a host name of your own"
+            ),
+        )
 
 
 def _of_keys(observed: Observed) -> Iterator[_Trouble]:

@@ -18,6 +18,7 @@ from quire_engine.protocol.messages import Thresholds
 from quire_operator.planner import names
 from quire_operator.planner.api_keys import RoutedKey
 from quire_operator.planner.engine_flags import live_config, thresholds
+from quire_operator.planner.hosts import host
 from quire_operator.planner.last_engine import LastEngine, note
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.pinning import pinned_commit
@@ -110,7 +111,7 @@ def routing_document(observed: Observed, settings: PlannerSettings) -> RoutingDo
             service.served_name,
             *(one for one in spec.model.aliases if one not in observed.alias_owners),
         ),
-        host=spec.ingress.host if spec.ingress else None,
+        host=host(service, settings),
         is_public=spec.access.public,
         api_keys_secret=keys.name if keys else None,
         api_keys=observed.secrets.keys.keys if keys else (),

@@ -11,6 +11,7 @@ import ipaddress
 from typing import Any
 
 from quire_operator.planner import names
+from quire_operator.planner.hosts import host
 from quire_operator.planner.network_paths import ENGINE, engine_paths, policy_spec
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.outside import outside_ports
@@ -72,7 +73,7 @@ def services(observed: Observed, settings: PlannerSettings) -> list[Body]:
 def from_outside(observed: Observed, settings: PlannerSettings) -> Body | None:
     """The way in from outside the cluster, if there is to be one: an Ingress or an HTTPRoute."""
     wanted = observed.service.spec.ingress
-    if wanted is None:
+    if wanted is None or host(observed.service, settings) is None:
         return None
     if settings.route_parent is not None:
         return _http_route(observed.service, wanted, settings.route_parent, _entrance(settings)[1])
@@ -151,7 +152,8 @@ def network_policy(observed: Observed, settings: PlannerSettings) -> Body:
 def url_of(observed: Observed, settings: PlannerSettings) -> str:
     """Where to send requests."""
     service = observed.service
-    if wanted := service.spec.ingress:
+    wanted = service.spec.ingress
+    if wanted and host(service, settings):
         scheme = "https" if wanted.tls_secret_name else "http"
         return f"{scheme}://{wanted.host}/v1"
     scheme, _ = _entrance(settings)

@@ -75,6 +75,11 @@ Host = Annotated[
                 "is an address inside the cluster, where another service answers: use a host name"
                 " of your own",
             ),
+            Rule(
+                r"self.matches('[.][a-z]([-a-z0-9]*[a-z0-9])?$')",
+                "is no domain's name: use a host name of your own with a dot in it, such as"
+                " models.example.com; IP addresses and names of one part are not taken",
+            ),
         ),
     ),
 ]

@@ -209,6 +209,19 @@ def test_a_trouble_hides_no_other() -> None:
     assert "ImagePullFailed: " in message
 
 
+def test_no_host_passes_for_a_service_of_the_gateways_namespace() -> None:
+    host = "quire-gateway.quire-system"
+    wanted = service(L4, ingress={"host": host}, access={"public": True})
+    made = planned(service=wanted)
+
+    assert said(made, "Degraded")[:2] == ("True", "HostReserved")
+    assert f"{host} is the address of a Service" in said(made, "Degraded")[2]
+    document = next(one for one in made.objects if one["metadata"]["name"] == "chat-routing")
+    assert json.loads(document["data"]["routing.json"])["host"] is None
+    assert not any(one["kind"] == "Ingress" for one in made.objects)
+    assert made.status.url == "http://chat.models.svc.cluster.local/v1"
+
+
 def test_an_alias_of_another_service_is_left_to_it() -> None:
     wanted = service(
         L4,

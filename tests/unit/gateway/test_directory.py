@@ -33,6 +33,17 @@ def test_no_ingress_takes_the_address_of_another_service(address: str) -> None:
     assert found(directory, "thief", "thief.evil.svc") == "thief"
 
 
+@pytest.mark.parametrize("address", ["10.0.0.1", "localhost", "quire-gateway", "[::1]"])
+def test_no_ingress_takes_what_everybody_inside_asks_at(address: str) -> None:
+    thief = known(namespace="evil", name="thief", model_names=["thief", "m"], host=address)
+    victim = known(namespace="t4", name="victim", model_names=["m"])
+    directory: Directory[WorkerService] = Directory()
+    directory.arrange({one.document.key: one for one in (victim, thief)})
+
+    assert not directory.has_host(address)
+    assert found(directory, "m", address) == "victim"
+
+
 def test_a_name_that_only_begins_like_an_address_is_a_host() -> None:
     own = known(namespace="t4", name="own", model_names=["m"], host="victim.t4.svcs.example")
     victim = known(namespace="t4", name="victim", model_names=["m"])
