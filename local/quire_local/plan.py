@@ -94,7 +94,7 @@ def _describe(
         found = measure_capacity(kind, buckets, slo, limits)
         if isinstance(found, Capacity):
             price = kind.dollars_per_hour / 3.6 / found.requests_per_second
-            short = any(load is None for load in found.loads)
+            short = not found.loads.are_served.all()
             note = ", not for the longest prompts" if short else ""
             lines.append(
                 f"{kind.name:10}{kind.dollars_per_hour:9.2f}{found.requests_per_second:12.2f}"

@@ -22,6 +22,7 @@ from quire_local.simulate.hardware import (
 from quire_operator.scaling import inputs
 from quire_operator.scaling.capacity import Capacity, Incapable, capacity
 from quire_operator.scaling.demand import Bucket
+from quire_operator.scaling.loads import Loads
 from quire_operator.scaling.mix import Bounds, Mix, Option, choose
 
 WINDOW_SECONDS = 300.0
@@ -116,7 +117,7 @@ def size(
     options = []
     for kind in types:
         found = measure_capacity(kind, buckets, slo, limits)
-        loads = found.loads if isinstance(found, Capacity) else (None,) * len(buckets)
+        loads = found.loads if isinstance(found, Capacity) else Loads.none(len(buckets))
         highest = min(kind.num_nodes, most_replicas)
         # nothing has to move: as if all were there
         options.append(
@@ -140,7 +141,7 @@ def _rare(options: Sequence[Option], rates: Sequence[float]) -> list[int]:
     left = ACCEPTED * sum(rates)
     rare = []
     for index in sorted(range(len(rates)), key=lambda index: rates[index]):
-        if all(one.loads[index] is not None for one in options):
+        if all(one.loads.are_served[index] for one in options):
             continue
         left -= rates[index]
         if left < 0:

@@ -11,7 +11,8 @@ Pure: time comes in with the inputs, and the same inputs and memory give the sam
     demand, urgency    requests per second in buckets of lengths; what cannot wait for them
     capacity, offers   what one replica does within its promises; what each accelerator offers
     mix, spreading     the cheapest replicas for some load; some load on replicas that are given
-    grouping, programs what is alike, put together; linear programs
+    loads, grouping    what requests take of a replica; what is alike, put together
+    programs           linear programs
     sizing             both for the load that is planned for
     clamping, rooms    bounds of the spec; GPUs that services compete for
     victims            which replica goes

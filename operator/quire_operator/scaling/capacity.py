@@ -17,7 +17,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from quire_engine.profiles.step_time import StepLimits, StepTimeModel
 from quire_operator.scaling.demand import Bucket
 from quire_operator.scaling.inputs import Capability, ServiceLevel
 from quire_operator.scaling.lengths import Array, Lengths, lengths_of
+from quire_operator.scaling.loads import Loads
 
 _GROWTH = 1.1
 """Blocks that admission reserves for what runs, of those it holds on average."""
@@ -40,14 +40,6 @@ _MOST_SECONDS = 10.0
 """Of a step, where nothing is promised."""
 
 
-class Load(NamedTuple):
-    """What a request a second of one bucket takes of one replica; 1 is the target."""
-
-    memory: float
-    """Blocks or seats."""
-    time: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
     """What one replica does of a mix of buckets."""
@@ -60,8 +52,8 @@ class Capacity:
     """What runs out first: blocks, seats, step or first_token."""
     concurrency: float
     """Requests that run at the target."""
-    loads: tuple[Load | None, ...]
-    """By bucket; None: it cannot keep the promises of such requests."""
+    loads: Loads
+    """Infinity where it cannot keep the promises of such requests."""
     prompt_tokens_per_second: float
     """At the target, while prompts are computed."""
 
@@ -335,7 +327,7 @@ class _Engine:
         memory_rate: float,
         time_rate: float,
         is_by_blocks: bool,
-    ) -> tuple[Load | None, ...]:
+    ) -> Loads:
         """Each bucket's part of memory and of time, by what it takes beside the mean request."""
         output, context, prefill, pair = self._marginal_costs()
         mean_time = (
@@ -353,12 +345,7 @@ class _Engine:
         ) / (mean_time * time_rate)
         held = lengths.block_steps if is_by_blocks else lengths.outputs
         memories = held / (mean_memory * memory_rate)
-        return tuple(
-            Load(memory, time) if can else None
-            for memory, time, can in zip(
-                memories.tolist(), times.tolist(), served.tolist(), strict=True
-            )
-        )
+        return Loads(np.where(served, memories, math.inf), np.where(served, times, math.inf))
 
     def _marginal_costs(self) -> tuple[float, float, float, float]:
         """Seconds of steps that an output token, a context step, a prompt token and a pair add."""

@@ -4,23 +4,20 @@ Which are alike depends on what they take of the accelerators and on prices, and
 all. Within a decision the same is asked for many rates, so that it is kept.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from quire_operator.scaling.capacity import Load
+from quire_operator.scaling.loads import Loads
 from quire_operator.scaling.newest import Newest
 
-Loads = tuple[Load | None, ...]
-"""Of one accelerator by bucket; None: it cannot serve such."""
 _MAX_GROUPS = 8
 _WIDTHS = tuple(0.05 * 1.25**step for step in range(35))
 """Steps of the logarithms of costs, the finest that makes few enough groups is taken. With the
 last, all that the same accelerators serve are alike."""
-_MOST_KEPT = 256
+_MOST_KEPT = 16
 _MOST_LOAD = 1e12
 """Of a group: above it is far too much, and numbers are too large for the program."""
 
@@ -66,7 +63,8 @@ class _Grouping:
     def __init__(
         self, loads: Sequence[Loads], costs: Sequence[float], asked: tuple[int, ...]
     ) -> None:
-        parts = np.array([_parts(one, asked) for one in loads])
+        of = list(asked)
+        parts = np.array([(one.memory[of], one.time[of]) for one in loads])
         self._members = [tuple(asked[at] for at in members) for members in _split(parts, costs)]
         self._order = np.array([index for members in self._members for index in members])
         self._starts = np.cumsum([0, *(len(members) for members in self._members)])[:-1]
@@ -118,12 +116,3 @@ def _kinds(dear: Any, most: int) -> list[list[int]] | None:  # noqa: ANN401 - an
         if len(kinds) > most:
             return None
     return list(kinds.values())
-
-
-def _parts(loads: Loads, asked: Sequence[int]) -> list[list[float]]:
-    """Memory and time of a request a second of each bucket; infinity: it cannot serve such."""
-    of = [loads[index] for index in asked]
-    return [
-        [math.inf if one is None else one.memory for one in of],
-        [math.inf if one is None else one.time for one in of],
-    ]

@@ -13,15 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from quire_operator.scaling.grouping import Group, Loads, group_alike
-from quire_operator.scaling.programs import (
-    Row,
-    loads_on,
-    make_model,
-    pairs_of,
-    run,
-    shares_of,
-)
+from quire_operator.scaling.grouping import Group, group_alike
+from quire_operator.scaling.loads import Loads
+from quire_operator.scaling.programs import Row, Shares, make_model, run
 
 NO_COST = 1e-9
 """An hour: sums of prices that differ by less are the same."""
@@ -40,7 +34,7 @@ class Option:
     cost: float
     """Of a replica an hour."""
     loads: Loads
-    """Of a request a second of each bucket; None: it cannot serve such."""
+    """Of a request a second of each bucket."""
     lowest: int = 0
     highest: int = 10
     current: int = 0
@@ -153,8 +147,9 @@ class _Program:
         self._bounds = bounds
         self._num = len(options)
         self._scale = max((one.cost for one in options), default=1.0) or 1.0
-        self._pairs = pairs_of(groups)
         self._first_share = 2 * self._num
+        self._shares = Shares(groups, self._num, self._first_share)
+        self._pairs = self._shares.pairs
         self._first_unserved = self._first_share + len(self._pairs)
         self._missing = self._first_unserved + len(groups)
         """Replicas that are fewer than the fewest."""
@@ -216,8 +211,16 @@ class _Program:
         return [*lowest, *[0.0] * others], [*highest, *unbounded]
 
     def _rows(self, most_unserved: float | None) -> list["Row"]:
-        rows = [self._spread(group) for group in range(len(self._groups))]
-        rows += [self._carried(option, kind) for option in range(self._num) for kind in (0, 1)]
+        # a group is served in parts, or not at all
+        rows = [
+            Row(values | {self._first_unserved + group: 1.0}, 1.0, 1.0)
+            for group, values in enumerate(self._shares.of_group)
+        ]
+        for option, (one, both) in enumerate(zip(self._options, self._shares.loads, strict=True)):
+            rows += [
+                Row({option: -1.0} | loads, -math.inf, -float(one.num_idle) if loads else 0.0)
+                for loads in both
+            ]
         bounds, options = self._bounds, self._options
         every = range(self._num)
         rows += [
@@ -238,14 +241,3 @@ class _Program:
             }
             rows.append(Row(weights, -math.inf, most_unserved))
         return rows
-
-    def _spread(self, group: int) -> "Row":
-        """A group is served in parts, or not at all."""
-        values = shares_of(self._pairs, group, self._first_share)
-        return Row(values | {self._first_unserved + group: 1.0}, 1.0, 1.0)
-
-    def _carried(self, option: int, kind: int) -> "Row":
-        """What replicas carry of memory or of time."""
-        loads = loads_on(self._pairs, self._groups, option, kind, self._first_share)
-        idle = float(self._options[option].num_idle)
-        return Row({option: -1.0} | loads, -math.inf, -idle if loads else 0.0)

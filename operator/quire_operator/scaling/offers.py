@@ -6,8 +6,11 @@ Where no accelerator keeps a promise, the best there is takes its place, and tha
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from quire_operator.scaling.capacity import Capacity, Incapable, Load, capacity
+import numpy as np
+
+from quire_operator.scaling.capacity import Capacity, Incapable, capacity
 from quire_operator.scaling.decision import Finding
 from quire_operator.scaling.demand import Bucket
 from quire_operator.scaling.inputs import (
@@ -16,6 +19,7 @@ from quire_operator.scaling.inputs import (
     ServiceInputs,
     ServiceLevel,
 )
+from quire_operator.scaling.loads import Load, Loads
 
 TYPICAL = (Bucket(prompt_tokens=1000.0, output_tokens=200.0, prefill_tokens=1000.0, rate=1e-6),)
 """What is planned for while nothing was asked yet."""
@@ -38,8 +42,8 @@ class Offer:
     accelerator: AcceleratorInputs
     cost: float
     """Of a replica an hour, assumed where the price is not known."""
-    loads: tuple[Load | None, ...]
-    """By bucket; see `Option`."""
+    loads: Loads
+    """See `Option`."""
     capacity: Capacity | None
     """None: nothing is known of it."""
 
@@ -54,6 +58,11 @@ class Offers:
     costs: Mapping[str, float]
     """Of a replica an hour, of all accelerators, assumed where the price is not known."""
     findings: tuple[Finding, ...]
+
+    @cached_property
+    def nothing(self) -> Loads:
+        """Of what cannot be used."""
+        return Loads.none(len(self.mix))
 
     @property
     def are_known(self) -> bool:
@@ -152,7 +161,7 @@ def make_offers(
         if isinstance(what, Capacity):
             loads = what.loads
         elif what is None and not known:
-            loads = (_ALMOST_NOTHING,) * len(mix)
+            loads = Loads.alike(_ALMOST_NOTHING, len(mix))
         else:
             continue
         offers.append(
@@ -222,12 +231,12 @@ def _tolerate(
     A promise is of a part of the requests: a handful of prompts that are too long for all the
     others' accelerator does not pay for another one.
     """
-    late = [at for at, load in enumerate(offer.loads) if load is None]
-    if not late or offer.capacity is None:
+    is_late = ~offer.loads.are_served
+    if offer.capacity is None or not is_late.any():
         return offer
     total = sum(one.rate for one in mix)
     allowed = _TOLERATED * (1.0 - slo.percentile / 100)
-    part = sum(mix[at].rate for at in late)
+    part = sum(mix[at].rate for at in np.flatnonzero(is_late).tolist())
     doubt = _DOUBT * math.sqrt(part / counted_seconds)
     if part - doubt > allowed * total:
         return offer
@@ -237,10 +246,7 @@ def _tolerate(
     )
     if not isinstance(without, Capacity):
         return offer
-    loads = tuple(
-        without.loads[at] if load is None else load for at, load in enumerate(offer.loads)
-    )
-    return replace(offer, loads=loads)
+    return replace(offer, loads=offer.loads.filled(is_late, without.loads))
 
 
 def _serve_hardest(
@@ -252,9 +258,11 @@ def _serve_hardest(
     findings: list[Finding],
 ) -> list[Offer]:
     """Requests whose first token comes in time nowhere go where prompts are computed fastest."""
-    hard = [at for at in range(len(mix)) if all(one.loads[at] is None for one in offers)]
     fitting = [one for one in offers if one.capacity is not None]
-    if not hard or not fitting:
+    if not fitting:
+        return offers
+    is_hard = ~np.any([one.loads.are_served for one in offers], axis=0)
+    if not is_hard.any():
         return offers
     best = max(
         fitting, key=lambda one: one.capacity.prompt_tokens_per_second if one.capacity else 0
@@ -264,8 +272,8 @@ def _serve_hardest(
     without = _do(best.accelerator, known[name], mix, free, service)
     if not isinstance(without, Capacity):
         return offers
-    loads = tuple(without.loads[at] if at in hard else load for at, load in enumerate(best.loads))
-    served = [at for at in hard if loads[at] is not None]
+    loads = best.loads.filled(is_hard, without.loads)
+    served = np.flatnonzero(is_hard & loads.are_served).tolist()
     if served and slo.first_token_seconds is not None:
         shortest = min(mix[at].prompt_tokens for at in served)
         findings.append(

@@ -32,35 +32,33 @@ class Row:
     upper: float
 
 
-Pair = tuple[int, int]
-"""An option and a group that it can serve."""
+class Shares:
+    """Columns of the parts of each group of buckets that each accelerator serves.
 
+    Parameters
+    ----------
+    first
+        The first one's number.
+    """
 
-def pairs_of(groups: Sequence[Group]) -> list[Pair]:
-    """All that there are."""
-    return [
-        (option, at)
-        for at, group in enumerate(groups)
-        for option, load in enumerate(group.loads)
-        if load is not None
-    ]
-
-
-def shares_of(pairs: Sequence[Pair], group: int, first: int) -> dict[int, float]:
-    """Columns of a group's shares, the first pair's being `first`."""
-    return {first + place: 1.0 for place, pair in enumerate(pairs) if pair[1] == group}
-
-
-def loads_on(
-    pairs: Sequence[Pair], groups: Sequence[Group], option: int, kind: int, first: int
-) -> dict[int, float]:
-    """What an option would carry of each group, by the columns of their shares."""
-    found = {}
-    for place, (one, group) in enumerate(pairs):
-        loads = groups[group].loads[one]
-        if one == option and loads is not None:
-            found[first + place] = loads[kind]
-    return found
+    def __init__(self, groups: Sequence[Group], num_options: int, first: int) -> None:
+        self.pairs: list[tuple[int, int]] = []
+        """Of each column, the accelerator and a group that it can serve."""
+        self.of_group: list[dict[int, float]] = [{} for _ in groups]
+        """Of each group, its columns."""
+        self.loads: list[tuple[dict[int, float], dict[int, float]]]
+        """Of each accelerator, what it would carry of memory and of time, by column."""
+        self.loads = [({}, {}) for _ in range(num_options)]
+        column = first
+        for at, group in enumerate(groups):
+            for option, load in enumerate(group.loads):
+                if load is None:
+                    continue
+                self.pairs.append((option, at))
+                self.of_group[at][column] = 1.0
+                memory, time = self.loads[option]
+                memory[column], time[column] = load
+                column += 1
 
 
 def make_model(

@@ -155,7 +155,7 @@ class Sizing:
         return Option(
             name=limit.name,
             cost=limit.cost,
-            loads=offer.loads if offer else (None,) * len(self.offers.mix),
+            loads=offer.loads if offer else self.offers.nothing,
             lowest=lowest,
             highest=max(highest, lowest),
             current=self.fleet.ordered[limit.name],

@@ -10,14 +10,7 @@ from dataclasses import dataclass
 from quire_operator.scaling.grouping import Group
 from quire_operator.scaling.mix import Option, group_of
 from quire_operator.scaling.newest import Newest
-from quire_operator.scaling.programs import (
-    Row,
-    loads_on,
-    make_model,
-    pairs_of,
-    run,
-    shares_of,
-)
+from quire_operator.scaling.programs import Row, Shares, make_model, run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +41,7 @@ def carry(
     )
 
 
-_carried: Newest[Carried] = Newest(256)
+_carried: Newest[Carried] = Newest(32)
 """The same is asked for by several rules."""
 
 
@@ -60,14 +53,12 @@ def _carry(there: Sequence[Option], counts: Mapping[str, float], rates: Sequence
         return Carried(load=math.inf, shares={})
     if len(there) == 1:
         return _carry_alone(there[0], counts, groups, len(rates))
-    pairs = pairs_of(groups)
+    columns = Shares(groups, len(there), 0)
+    pairs = columns.pairs
     load_column = len(pairs)
-    rows = [Row(shares_of(pairs, group, 0), 1.0, 1.0) for group in range(len(groups))]
-    for option, one in enumerate(there):
-        for kind in (0, 1):
-            values = {load_column: -counts[one.name]}
-            values |= loads_on(pairs, groups, option, kind, 0)
-            rows.append(Row(values, -math.inf, 0.0))
+    rows = [Row(values, 1.0, 1.0) for values in columns.of_group]
+    for one, both in zip(there, columns.loads, strict=True):
+        rows += [Row({load_column: -counts[one.name]} | loads, -math.inf, 0.0) for loads in both]
     size = len(pairs) + 1
     solution = run(
         make_model(
@@ -95,13 +86,12 @@ def least_cost(options: Sequence[Option], rates: Sequence[float]) -> float:
     groups = [one for one in group_of(options, rates) if one.is_served]
     if not groups:
         return 0.0
-    pairs, num = pairs_of(groups), len(options)
-    rows = [Row(shares_of(pairs, group, num), 1.0, 1.0) for group in range(len(groups))]
-    for option in range(num):
-        for kind in (0, 1):
-            loads = loads_on(pairs, groups, option, kind, num)
-            rows.append(Row({option: -1.0} | loads, -math.inf, 0.0))
-    costs = [*(one.cost for one in options), *[0.0] * len(pairs)]
+    num = len(options)
+    columns = Shares(groups, num, num)
+    rows = [Row(values, 1.0, 1.0) for values in columns.of_group]
+    for option, both in enumerate(columns.loads):
+        rows += [Row({option: -1.0} | loads, -math.inf, 0.0) for loads in both]
+    costs = [*(one.cost for one in options), *[0.0] * len(columns.pairs)]
     size = len(costs)
     counts = run(make_model(costs, [0.0] * size, [math.inf] * size, rows))[:num]
     return sum(max(count, 0.0) * one.cost for count, one in zip(counts, options, strict=True))

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire_operator.scaling.capacity import Load
+from quire_operator.scaling.loads import Load, Loads
 from quire_operator.scaling.mix import Bounds, Option, Room, choose
 from quire_operator.scaling.spreading import carry
 
 
 def option(name: str, cost: float, *loads: float | None, **bounds: int) -> Option:
     """One that has no use for more of it than it needs."""
-    made = tuple(None if one is None else Load(memory=one, time=one) for one in loads)
+    made = Loads.of([None if one is None else Load(memory=one, time=one) for one in loads])
     known = {"highest": 10, "current": 10} | bounds
     return Option(name=name, cost=cost, loads=made, **known)
 
