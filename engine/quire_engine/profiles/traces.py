@@ -1,15 +1,18 @@
 """Arrivals and lengths of requests: recorded ones from files, generated ones from a seed.
 
-Two file formats are read, told apart by their first character:
+Two file formats are read, told apart by their first character, also where gzip has packed them:
 
     CSV     TIMESTAMP,ContextTokens,GeneratedTokens       the Azure LLM inference traces
     JSONL   {"arrival_seconds": 0.5, "prompt_tokens": 374, "output_tokens": 44}
 """
 
+import gzip
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MAX_TOKENS = 10_000_000
 _MAX_DIGITS = 12
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,11 @@ def read_trace(
     if not isinstance(source, Path | str):
         return _parse(source, getattr(source, "name", "trace"), left_out)
     try:
-        with Path(source).open(encoding="utf-8", newline="") as file:
-            return _parse(file, str(source), left_out)
-    except (OSError, UnicodeDecodeError) as error:
+        with Path(source).open("rb") as file:
+            packed = gzip.GzipFile(fileobj=file) if file.peek(2).startswith(_GZIP) else file
+            with TextIOWrapper(packed, encoding="utf-8", newline="") as lines:
+                return _parse(lines, str(source), left_out)
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise ConfigError(f"cannot read the trace {source}: {error}") from error
 
 

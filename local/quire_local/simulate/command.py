@@ -95,8 +95,20 @@ def _scenario_of(parsed: argparse.Namespace) -> tuple[Scenario, Workload, list[s
     _check_names(parsed, [one.name for one in types])
     workload = workload_of(parsed, max_model_len)
     check_length(workload)
-    remarks += workload.remarks
+    remarks += [*workload.remarks, *_cost_remarks(parsed, types)]
     return _make_scenario(parsed, workload, types, max_model_len), workload, remarks
+
+
+def _cost_remarks(parsed: argparse.Namespace, types: Sequence[EngineType]) -> list[str]:
+    """Where the money does not pay for the fewest replicas."""
+    most = parsed.max_cost_per_hour
+    cheapest = min(types, key=lambda one: one.dollars_per_hour)
+    if most is None or most >= parsed.min_replicas * cheapest.dollars_per_hour:
+        return []
+    number = int(most / cheapest.dollars_per_hour) if cheapest.dollars_per_hour > 0 else 0
+    paid = f"{number} on {cheapest.name}, the cheapest," if number else "no replica at all"
+    said = f"--max-cost-per-hour {most:g} pays for {paid} where --min-replicas is"
+    return [f"{said} {parsed.min_replicas}: what must not be spent is not spent"]
 
 
 def _make_scenario(

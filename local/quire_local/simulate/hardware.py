@@ -18,6 +18,7 @@ from quire_engine.profiles.roofline import estimate_step_time
 from quire_engine.profiles.shapes import ModelShape, Quantization, find_shape
 from quire_engine.profiles.shipped import find_shipped
 from quire_engine.profiles.step_time import StepTimeModel
+from quire_operator.scaling.capacity import milliseconds
 
 BLOCK_SIZE = 16
 MAX_NUM_SEQS = 256
@@ -157,8 +158,8 @@ def make_engine_type(
     alone = step_time.predict(1, 1)
     if alone > slo.per_token_seconds:
         reason = (
-            f"one request alone takes {alone * 1e3:.0f} ms a token, and"
-            f" the SLO asks for {slo.per_token_seconds * 1e3:.0f} ms"
+            f"one request alone takes {milliseconds(alone)} a token, and"
+            f" the SLO asks for {milliseconds(slo.per_token_seconds)}"
         )
         return Unusable(name=gpu.name, reason=reason, per_token_seconds=alone)
     target = SimulationTarget(

@@ -81,7 +81,7 @@ class Control:
         self.statuses: dict[Key, InferenceServiceStatus] = {}
         self.seen: dict[str, SeenEngine] = {}
         """What the gateway tells of engines, by address."""
-        self.scaling = LocalScaling()
+        self.scaling = LocalScaling(given.inventory)
         self._report: Report | None = None
         """What the gateway said last, however long ago."""
         self._last_engines: dict[Key, LastEngine] = {}

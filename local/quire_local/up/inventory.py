@@ -7,6 +7,7 @@ from datetime import datetime
 from quire_engine.errors import ConfigError
 from quire_engine.profiles.gpus import GPUS, Gpu, find_gpu
 from quire_operator.planner.observed import Node
+from quire_operator.scaling.inputs import GpuStock
 
 _MOST = 64
 """Each busy GPU is two processes of this machine."""
@@ -40,6 +41,18 @@ class Inventory:
             )
             for gpu, num in self._num_gpus.items()
         )
+
+    def stock(self) -> tuple[GpuStock, ...]:
+        """As scaling counts them, by the names of GPUs: nothing ever brings more."""
+        return tuple(
+            GpuStock(product=gpu.name, num_gpus=num, is_final=True)
+            for gpu, num in self._num_gpus.items()
+        )
+
+    def names_of(self, products: tuple[str, ...]) -> tuple[str, ...]:
+        """Names of the GPUs that are meant and are there; if none is, the products as they are."""
+        able = self._able(Claim(products=products, count=1))
+        return tuple(sorted(gpu.name for gpu in able)) or products
 
     def find(self, claim: Claim, taken: Iterable[tuple[str, int]]) -> str | None:
         """Return the node that has room; None if there is none.

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+from quire_local.up.inventory import Inventory
 from quire_local.up.resource_file import Key
 from quire_operator.planner.observed import Observed
 from quire_operator.reconciling.scaling_inputs import service_inputs
@@ -28,9 +29,16 @@ _KEPT_DECISIONS = 20
 
 
 class LocalScaling:
-    """Decides for all services of a run, and remembers what it decided."""
+    """Decides for all services of a run, and remembers what it decided.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    inventory
+        The GPUs that services share: there will never be others.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
         self._memory = ScalingMemory()
         self._records = ScalingRecords()
         self._decisions: dict[Key, deque[ScalingDecision]] = {}
@@ -73,8 +81,9 @@ class LocalScaling:
         inputs = ScalingInputs(
             now=time.time(),
             services=tuple(
-                _without_patience(service_inputs(one, reports, 1, now)) for one in services
+                self._within_inventory(service_inputs(one, reports, 1, now)) for one in services
             ),
+            stock=self._inventory.stock(),
         )
         memory = _forget_shortages(self._memory, has_room)
         decision, self._memory = await asyncio.to_thread(decide, inputs, memory)
@@ -82,6 +91,24 @@ class LocalScaling:
         pairs = zip(services, decision.services, strict=True)
         news = [self._take(observed, one) for observed, one in pairs]
         return any(news)
+
+    def _within_inventory(self, service: ServiceInputs) -> ServiceInputs:
+        """Nothing brings GPUs here: others stand in at once for a replica that finds none.
+
+        Unless some are about to be free, of replicas that end.
+        """
+        ending = {one.accelerator for one in service.replicas if one.is_ending}
+        accelerators = tuple(
+            replace(
+                one,
+                products=self._inventory.names_of(one.products),
+                provision_timeout_seconds=one.provision_timeout_seconds
+                if one.name in ending
+                else 0.0,
+            )
+            for one in service.accelerators
+        )
+        return replace(service, accelerators=accelerators)
 
     def _take(self, observed: Observed, decision: ServiceDecision) -> bool:
         key, spec = observed.service.key, observed.service.spec
@@ -93,19 +120,6 @@ class LocalScaling:
             kept = self._decisions.setdefault(key, deque(maxlen=_KEPT_DECISIONS))
             kept.appendleft(taken.record)
         return taken.is_news
-
-
-def _without_patience(service: ServiceInputs) -> ServiceInputs:
-    """Nothing brings GPUs here: others stand in at once for a replica that finds none.
-
-    Unless some are about to be free, of replicas that end.
-    """
-    ending = {one.accelerator for one in service.replicas if one.is_ending}
-    accelerators = tuple(
-        one if one.name in ending else replace(one, provision_timeout_seconds=0.0)
-        for one in service.accelerators
-    )
-    return replace(service, accelerators=accelerators)
 
 
 def _forget_shortages(

@@ -133,7 +133,9 @@ def _progressing(placement: Placement, findings: Findings) -> Said:
 
 
 def _gpus_available(observed: Observed, placement: Placement, findings: Findings) -> Said:
-    if findings.num_pods == 0 and findings.num_wanted > 0 and not placement.short_since:
+    if findings.num_pods == 0 and not placement.short_since:
+        if not any(placement.replicas.values()):
+            return None, "NoReplicasWanted", _why_none(findings)
         return None, "NoPodsYet", "no pod was made yet"
     waiting = [
         one
@@ -147,6 +149,12 @@ def _gpus_available(observed: Observed, placement: Placement, findings: Findings
     if observed.nodes is None:
         parts.append(_NO_INVENTORY)
     return False, causes[0].reason, "; ".join(parts)
+
+
+def _why_none(findings: Findings) -> str:
+    if findings.num_wanted == 0:
+        return "no replica is wanted"
+    return "no replica is asked for: the bounds of the spec allow none; ScalingActive says why"
 
 
 def _no_node(accelerator: Accelerator, observed: Observed, findings: Findings) -> NoNode:

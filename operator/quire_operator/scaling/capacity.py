@@ -95,8 +95,8 @@ def capacity(
     alone = steps.seconds(1, 1)
     if alone > per_token:
         return Incapable(
-            reason=f"one request alone takes {alone * 1e3:.0f} ms a token, and"
-            f" the SLO asks for {per_token * 1e3:.0f} ms",
+            reason=f"one request alone takes {milliseconds(alone)} a token, and"
+            f" the SLO asks for {milliseconds(per_token)}",
             alone_seconds=alone,
         )
     engine = _Engine(capability, steps, slo, target, admission)
@@ -109,6 +109,12 @@ def capacity(
             alone_seconds=alone,
         )
     return engine.work_on(_Mean.of(lengths, served), lengths, served)
+
+
+def milliseconds(seconds: float) -> str:
+    """In words: whole ones, unless they are few."""
+    number = 1e3 * seconds
+    return f"{number:.0f} ms" if number >= 10 else f"{number:.3g} ms"
 
 
 @dataclass(frozen=True, slots=True)

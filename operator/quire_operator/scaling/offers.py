@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from quire_operator.scaling.capacity import Capacity, Incapable, capacity
+from quire_operator.scaling.capacity import Capacity, Incapable, capacity, milliseconds
 from quire_operator.scaling.decision import Finding
 from quire_operator.scaling.demand import Bucket
 from quire_operator.scaling.inputs import (
@@ -208,7 +208,7 @@ def _relax(
     reason = "; ".join(f"{name}: {one.reason}" for name, one in tried.items())
     if slo.per_token_seconds is not None and alone > slo.per_token_seconds:
         per_token = _RELAXED * alone
-        words = f"{best} is the fastest, and {per_token * 1e3:.0f} ms a token is aimed at"
+        words = f"{best} is the fastest, and {milliseconds(per_token)} a token is aimed at"
         slo = replace(slo, per_token_seconds=per_token)
     else:
         words = "the time of the first token is left out of account"

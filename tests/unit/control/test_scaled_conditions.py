@@ -29,6 +29,22 @@ def test_what_scaling_decided_is_what_is_wanted(replicas: int, ready: tuple[str,
     assert f"of {replicas}" in said(made, "Ready")[2] or replicas == 0
 
 
+@pytest.mark.parametrize(
+    ("least", "words"), [(0, "no replica is wanted"), (1, "the bounds of the spec allow none")]
+)
+def test_where_no_replica_is_asked_for_none_has_a_node(least: int, words: str) -> None:
+    auto = {"mode": "Auto", "minReplicas": least, "maxCostPerHour": "0"}
+    made = planned(
+        service=service(L4, replicas=1, scaling=auto),
+        is_scaling=True,
+        scaled=Outcome(replicas={"l4": 0}),
+    )
+
+    status, reason, message = said(made, "GPUsAvailable")
+    assert (status, reason) == ("Unknown", "NoReplicasWanted")
+    assert words in message
+
+
 def test_a_replica_without_a_node_that_has_a_stand_in_is_not_missing() -> None:
     scaled = Outcome(replicas={"l4": 1, "h100": 1}, short_since={"l4": NOW.timestamp()})
     pod = replace(failing(), name="chat-h100-1", accelerator="h100", is_ready=True)

@@ -133,6 +133,14 @@ class TestInventory:
         assert not gpus.could_ever(Claim(products=("NVIDIA-L4",), count=3))
         assert {node.product for node in gpus.nodes()} == {"NVIDIA-L4", "NVIDIA-H100-80GB-HBM3"}
 
+    def test_scaling_counts_them_by_what_they_are_whatever_services_call_them(self) -> None:
+        gpus = Inventory({"l4": 2, "t4": 1}, datetime.now(UTC))
+        found = {one.product: one.num_gpus for one in gpus.stock()}
+        assert found == {"l4": 2, "t4": 1}
+        assert all(one.is_final for one in gpus.stock())
+        assert gpus.names_of(("nvidia-t4", "Tesla-T4", "NVIDIA-L4")) == ("l4", "t4")
+        assert gpus.names_of(("NVIDIA-H200",)) == ("NVIDIA-H200",)
+
     def test_it_says_what_to_do_where_there_is_none(self) -> None:
         gpus = Inventory({"l4": 1}, datetime.now(UTC))
         assert "raise --simulate l4=N" in gpus.explain(L4)

@@ -1,3 +1,4 @@
+import gzip
 import io
 import random
 import statistics
@@ -44,6 +45,17 @@ def test_a_path_is_read(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("\ufeff" + AZURE, encoding="utf-8")
     assert len(read_trace(path)) == len(read_trace(str(path))) == 3
+
+
+def test_a_packed_file_is_read_and_one_that_was_cut_is_an_error(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "trace.csv", tmp_path / "trace.csv.gz"
+    plain.write_text(AZURE, newline="")
+    packed.write_bytes(gzip.compress(AZURE.encode()))
+    assert read_trace(packed) == read_trace(plain)
+
+    packed.write_bytes(packed.read_bytes()[:-12])
+    with pytest.raises(ConfigError, match="cannot read the trace"):
+        read_trace(packed)
 
 
 def json_row(arrival: str = "1.0", prompt: str = "5", extra: str = "") -> str:

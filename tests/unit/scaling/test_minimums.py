@@ -131,3 +131,15 @@ def test_a_stand_in_that_cannot_come_is_not_waited_for() -> None:
     found = decide(inputs, ScalingMemory())[0]
     assert found.of("team/low").replicas["l4"] == 0
     assert found.of("team/high").replicas == {"l4": 1}
+
+
+def test_from_none_what_is_short_is_tried_in_the_next_round_though_nothing_is_heard() -> None:
+    l4 = accelerator("l4", short_since=9_990.0)
+    made = service("l4", accelerators=(l4,), min_replicas=2, ordered={"l4": 0})
+    inputs = ScalingInputs(now=10_000.0, services=(made,))
+
+    first, memory = decide(inputs, ScalingMemory())
+    second, _ = decide(replace(inputs, now=10_005.0), memory)
+
+    assert first.of(made.key).replicas == {"l4": 0}
+    assert second.of(made.key).replicas == {"l4": 2}

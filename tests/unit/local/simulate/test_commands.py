@@ -63,6 +63,17 @@ def test_one_seed_is_one_file(tmp_path: Path) -> None:
     assert texts[0] == texts[1]
 
 
+def test_money_that_does_not_pay_for_the_fewest_replicas_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bounds = ["--scaler", "quire", "--min-replicas", "3", "--max-cost-per-hour"]
+    for cost, words in (("1.7", "1.7 pays for 2 on l4"), ("0.1", "0.1 pays for no replica")):
+        assert main(["simulate", *INT4, *bounds, cost]) == 0
+        assert f"{words}" in capsys.readouterr().err
+    assert main(["simulate", *INT4, *bounds, "10"]) == 0
+    assert "pays for" not in capsys.readouterr().err
+
+
 def test_a_recorded_trace_is_planned_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +105,10 @@ def test_a_recorded_trace_is_planned_for(
         ([*SMALL, "--model", "gpt-9"], "unknown model shape 'gpt-9'"),
         ([*SMALL, "--max-model-len", "9000"], "takes 8192 tokens, not 9000"),
         (SMALL, "no GPU can serve llama3-8b as promised: l4: one request alone takes 61 ms"),
+        (
+            [*INT4, "--slo-time-per-output-token", "0.001ms"],
+            "a token, and the SLO asks for 0.001 ms",
+        ),
         ([*INT4, "--event", "5:kill:h100"], "--event names h100, which does not serve here"),
         ([*INT4, "--spot", "a100=1"], "--spot names a100"),
         ([*INT4, "--json", "no/folder/a.json"], "there is no folder"),
