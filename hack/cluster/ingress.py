@@ -19,12 +19,13 @@ from hack.cluster.kubeconfig import write_kubeconfig
 from hack.cluster.namespaces import Namespaces
 from hack.cluster.network import CONTROL_PLANE
 
-PORT = 8080
-"""Envoy's, for what the Gateway has at port 80: Contour adds 8000 to it."""
+PORT, TLS_PORT = 8080, 8443
+"""Envoy's, for what the Gateway has at ports 80 and 443: Contour adds 8000 to them."""
 CLASS = "contour"
 GATEWAY = ("projectcontour", "contour")
 """Namespace and name of the Gateway that HTTPRoutes can name."""
 USER = "quire-contour"
+_SECRET = "quire-envoy"
 _HEALTH_PORT = 8003
 _ADMIN = "--admin-address=/run/envoy.sock"
 _XDS = ("--xds-address=127.0.0.1", "--xds-port=8001")
@@ -39,7 +40,7 @@ class Ingress:
     envoy: Path
     folder: Path
 
-    def install(self, api: ApiClient) -> None:
+    def install(self, api: ApiClient, authority: Authority) -> None:
         """Create what Contour works with, kinds and role as its release has them.
 
         Raises
@@ -57,7 +58,7 @@ class Ingress:
         api.call("apply", "--server-side", "--force-conflicts", *files)
         # Contour ends if it starts before the API server knows them
         api.wait_established(*files)
-        api.apply(*_gateway())
+        api.apply(_certificate(authority), *_gateway())
 
     def wait_until_ready(self) -> None:
         """Wait until Contour has seen what there is.
@@ -144,16 +145,34 @@ def _objects() -> list[dict[str, Any]]:
     ]
 
 
+def _certificate(authority: Authority) -> dict[str, Any]:
+    """For HTTPS where no Ingress has its own: without it Envoy would not listen there."""
+    pair = authority.issue(_SECRET, _SECRET, hosts=[_SECRET])
+    files = {"tls.crt": pair.certificate, "tls.key": pair.key}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"namespace": GATEWAY[0], "name": _SECRET},
+        "stringData": {name: path.read_text() for name, path in files.items()},
+    }
+
+
 def _gateway() -> list[dict[str, Any]]:
     """What HTTPRoutes of all namespaces attach to: the same Envoy as Ingresses have."""
     api_version = "gateway.networking.k8s.io/v1"
     namespace, name = GATEWAY
-    listener = {
-        "name": "http",
-        "protocol": "HTTP",
-        "port": 80,
-        "allowedRoutes": {"namespaces": {"from": "All"}},
-    }
+    allowed = {"allowedRoutes": {"namespaces": {"from": "All"}}}
+    listeners = [
+        {"name": "http", "protocol": "HTTP", "port": 80, **allowed},
+        {
+            "name": "https",
+            "protocol": "HTTPS",
+            "port": 443,
+            "tls": {"certificateRefs": [{"name": _SECRET}]},
+            **allowed,
+        },
+    ]
     return [
         {
             "apiVersion": api_version,
@@ -165,6 +184,6 @@ def _gateway() -> list[dict[str, Any]]:
             "apiVersion": api_version,
             "kind": "Gateway",
             "metadata": {"namespace": namespace, "name": name},
-            "spec": {"gatewayClassName": CLASS, "listeners": [listener]},
+            "spec": {"gatewayClassName": CLASS, "listeners": listeners},
         },
     ]

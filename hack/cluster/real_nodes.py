@@ -160,7 +160,7 @@ class RealNodes:
         programs = self.programs
         way_in = ingress.Ingress(self.place, programs["contour"], programs["envoy"], self.folder)
         api.apply(*dns.objects())
-        way_in.install(api)
+        way_in.install(api, self.authority)
         dns.Dns(self.place, programs["coredns"], self.folder).start(self.authority, server)
         way_in.start(self.authority, server)
         way_in.wait_until_ready()

@@ -17,7 +17,7 @@ FIRST_NODE = "node-1"
 _GATEWAY_PORT = 8080
 _MANAGEMENT_PORT = 8090
 _OPERATOR_PORT = 8081
-_RESTRICTED: Body = {
+RESTRICTED: Body = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
@@ -88,7 +88,7 @@ def _container(image: str, flags: tuple[str, ...], ports: dict[str, int], probe:
             "periodSeconds": 1,
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _RESTRICTED,
+        "securityContext": RESTRICTED,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
 
