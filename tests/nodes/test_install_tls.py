@@ -126,11 +126,11 @@ def test_an_upgrade_turns_tls_on_and_off_again(
     engines = uids(service.pods())
     put(system, SYSTEM, SECRET, authority.issue("one", "one", hosts=["gateway.example"]))
 
-    for way, flags in (("on", (TLS,)), ("off", ())):
+    for way, flag in (("on", TLS), ("off", "--reset-values")):
         old = uids(pods_of(system, "gateway"))
         with Load(way_in(system, HOST), QUESTION, num_streams=3) as load:
             with times.of(f"TLS at the gateway turned {way} by helm upgrade --wait"):
-                helm.install(*WAIT, *flags)
+                helm.install(*WAIT, flag)
             with times.of(f"TLS {way}: then, until the last old gateway has ended"):
                 wait_until_gone(system, old)
         with times.of(f"TLS {way}: then, until a streamed answer"):
@@ -139,7 +139,7 @@ def test_an_upgrade_turns_tls_on_and_off_again(
         assert load.cut == []
         here = f"/api/v1/namespaces/{restricted}/services/chat"
         ports = {one["name"]: one["port"] for one in system.api.get(here)["spec"]["ports"]}
-        assert ports == ({"https": 443} if flags else {"http": 80})
+        assert ports == ({"https": 443} if way == "on" else {"http": 80})
     show(capsys, times.table())
     assert uids(service.pods()) == engines
 
