@@ -42,10 +42,17 @@ class Inventory:
             for gpu, num in self._num_gpus.items()
         )
 
-    def stock(self) -> tuple[GpuStock, ...]:
-        """As scaling counts them, by the names of GPUs: nothing ever brings more."""
+    def stock(self, num_needed: Mapping[str, int]) -> tuple[GpuStock, ...]:
+        """As scaling counts them, by the names of GPUs: nothing ever brings more.
+
+        Parameters
+        ----------
+        num_needed
+            GPUs by name that services cannot do without. Where these are too few, scaling is not
+            told that there are no more: what waits for one says so, and what to do.
+        """
         return tuple(
-            GpuStock(product=gpu.name, num_gpus=num, is_final=True)
+            GpuStock(product=gpu.name, num_gpus=num, is_final=num_needed.get(gpu.name, 0) <= num)
             for gpu, num in self._num_gpus.items()
         )
 

@@ -8,8 +8,8 @@ no replica count by itself.
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -78,12 +78,9 @@ class LocalScaling:
 
         now = time.monotonic()
         reports = [report] if report is not None else []
+        seen = [self._within_inventory(service_inputs(one, reports, 1, now)) for one in services]
         inputs = ScalingInputs(
-            now=time.time(),
-            services=tuple(
-                self._within_inventory(service_inputs(one, reports, 1, now)) for one in services
-            ),
-            stock=self._inventory.stock(),
+            now=time.time(), services=tuple(seen), stock=self._inventory.stock(_count_needed(seen))
         )
         memory = _forget_shortages(self._memory, has_room)
         decision, self._memory = await asyncio.to_thread(decide, inputs, memory)
@@ -120,6 +117,18 @@ class LocalScaling:
             kept = self._decisions.setdefault(key, deque(maxlen=_KEPT_DECISIONS))
             kept.appendleft(taken.record)
         return taken.is_news
+
+
+def _count_needed(services: Iterable[ServiceInputs]) -> Counter[str]:
+    """GPUs by name that the services' minimums need; of several that will do, as many of each."""
+    from quire_operator.scaling.rooms import least_of  # HiGHS, as above
+
+    needed: Counter[str] = Counter()
+    for service in services:
+        least = least_of(service)
+        for one in service.accelerators:
+            needed.update(dict.fromkeys(one.products, least[one.name] * one.gpus_per_replica))
+    return needed
 
 
 def _forget_shortages(

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from quire_engine.errors import CapacityError, ConfigError
 from quire_engine.profiles.capacity import count_kv_blocks
 from quire_engine.profiles.gpus import Gpu, find_gpu
 from quire_engine.profiles.roofline import estimate_step_time
-from quire_engine.profiles.shapes import ModelShape, find_shape
+from quire_engine.profiles.shapes import ModelShape, Quantization, find_shape
 from quire_engine.profiles.shipped import find_shipped
 from quire_operator.planner.deployment import is_rolling
 from quire_operator.planner.durations import seconds
@@ -17,6 +18,7 @@ from quire_operator.planner.placement import price_of
 from quire_operator.reconciling.scaling_reports import Report, SeenEngine
 from quire_operator.resource.accelerator import Accelerator
 from quire_operator.resource.reading import InferenceService
+from quire_operator.resource.spec import Engine as EngineSettings
 from quire_operator.scaling.inputs import (
     AcceleratorInputs,
     Capability,
@@ -29,6 +31,8 @@ from quire_operator.scaling.inputs import (
 )
 
 _MANY_RESTARTS = 3
+_MOST_EXPECTED = 1024
+"""Pairs of a GPU and settings of an engine."""
 
 
 def service_inputs(
@@ -97,21 +101,28 @@ def expected_capability(service: InferenceService, accelerator: Accelerator) -> 
     """What a replica should be able to do, by profiles or data sheets; None: not known."""
     try:
         gpu, shape = _gpu_and_shape(service, accelerator)
-        engine, quantization = service.spec.engine, service.spec.model.quantization
         if gpu is None or shape is None or accelerator.count > 1:
             return None
-        kv_bytes = 4 if engine.kv_cache_dtype == "float32" else 2
-        num_blocks = count_kv_blocks(
-            gpu,
-            shape,
-            block_size=engine.block_size,
-            quantization=quantization,
-            kv_bytes_per_element=kv_bytes,
-            max_num_batched_tokens=engine.max_num_batched_tokens,
-            max_num_seqs=engine.max_num_seqs,
-        )
+        return _expect(gpu, shape, service.spec.engine, service.spec.model.quantization)
     except (CapacityError, ConfigError):
         return None
+
+
+@lru_cache(maxsize=_MOST_EXPECTED)
+def _expect(
+    gpu: Gpu, shape: ModelShape, engine: EngineSettings, quantization: Quantization
+) -> Capability:
+    """Computed once: it is asked for in each round, and services are alike."""
+    kv_bytes = 4 if engine.kv_cache_dtype == "float32" else 2
+    num_blocks = count_kv_blocks(
+        gpu,
+        shape,
+        block_size=engine.block_size,
+        quantization=quantization,
+        kv_bytes_per_element=kv_bytes,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        max_num_seqs=engine.max_num_seqs,
+    )
     shipped = find_shipped(gpu.name, shape.name) if quantization == "none" else None
     return Capability(
         step_time=shipped.step_time

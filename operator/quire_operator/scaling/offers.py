@@ -6,7 +6,7 @@ Where no accelerator keeps a promise, the best there is takes its place, and tha
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -32,6 +32,7 @@ _DOUBT = 2.0
 """Standard deviations that a count may be above what is usual."""
 _RELAXED = 1.25
 """Of the time that the fastest takes for one request alone: what is aimed at instead."""
+_MOST_KEPT = 512
 _ALMOST_NOTHING = Load(memory=1e-6, time=1e-6)
 
 
@@ -193,8 +194,22 @@ def _do(
 ) -> Capacity | Incapable | None:
     if capability is None:
         return None
-    pressure = service.pressure
-    return capacity(capability, accelerator.expected, mix, slo, pressure.target, pressure.admission)
+    edges = service.pressure.target, service.pressure.admission
+    if mix is TYPICAL:
+        return _capacity_for_typical(capability, accelerator.expected, slo, *edges)
+    return capacity(capability, accelerator.expected, mix, slo, *edges)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _capacity_for_typical(
+    capability: Capability,
+    expected: Capability | None,
+    slo: ServiceLevel,
+    target: float,
+    admission: float,
+) -> Capacity | Incapable:
+    """Of a service that nobody asks: hundreds of them are alike, and stay so."""
+    return capacity(capability, expected, TYPICAL, slo, target, admission)
 
 
 def _relax(

@@ -53,7 +53,7 @@ class Rooms:
             }
             if gpus:
                 before, beside = self._taken(products, service)
-                least = _gpus(_least(service), service, products)
+                least = _gpus(least_of(service), service, products)
                 left = max(most - before - beside, min(least, most - before), 0)
                 self._granted[service.key, products] = left
                 is_short = bool(gpus.keys() & self._short.get(service.key, {}).keys())
@@ -86,7 +86,7 @@ class Rooms:
                 ordered = _gpus(self._decided[key], other, products)
                 before += min(ordered, self._granted.get((key, products), ordered))
                 continue
-            least = _least(other)
+            least = least_of(other)
             if other.priority >= service.priority:
                 least = {name: max(least[name], other.ordered.get(name, 0)) for name in least}
             beside += _gpus(least, other, products)
@@ -140,7 +140,7 @@ class Rooms:
         }
 
 
-def _least(service: ServiceInputs) -> dict[str, int]:
+def least_of(service: ServiceInputs) -> dict[str, int]:
     """Replicas by accelerator that a service keeps, whoever is more important.
 
     Those of its accelerators, and of minReplicas the cheapest that there are.
