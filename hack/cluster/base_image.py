@@ -5,12 +5,14 @@ build argument BASE. Both are made once for what they are made of.
 """
 
 import hashlib
+import json
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hack.cluster.binaries import announce
 from hack.cluster.catalogue import machine_architecture
@@ -24,6 +26,8 @@ PYTHON_VERSION = (3, 11)
 """Of that Debian, and so of all images."""
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
 _NUM_KEPT = 2
+_NUM_LEFTOVERS = 16
+"""Images without a name that are kept: a build of all three leaves six."""
 _CERTIFICATES = Path("/etc/ssl/certs")
 
 
@@ -100,6 +104,7 @@ class Builder:
             self._buildah("push", name, f"docker-archive:{partial}:{name}")
             partial.rename(archive)
             remove_older(self.folder, stem)
+            self._remove_leftovers()
         return archive
 
     def _provide_base(self) -> None:
@@ -118,6 +123,17 @@ class Builder:
             self._buildah(
                 "build", "--isolation=chroot", f"--file={dockerfile}", "-t", self.base_name, root
             )
+
+    def _remove_leftovers(self) -> None:
+        listed = subprocess.run(
+            self._command("images", "--filter=dangling=true", "--json"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if listed.returncode == 0 and (old := leftovers(listed.stdout)):
+            # those that something still needs stay, with status 1
+            subprocess.run(self._command("rmi", *old), capture_output=True, check=False)
 
     def _has(self, name: str) -> bool:
         ran = subprocess.run(self._command("inspect", "--type=image", name), capture_output=True)
@@ -146,6 +162,16 @@ def remove_older(folder: Path, stem: str) -> None:
     archives = sorted(folder.glob(f"{stem}-*.tar"), key=lambda path: path.stat().st_mtime_ns)
     for old in archives[:-_NUM_KEPT]:
         old.unlink(missing_ok=True)
+
+
+def leftovers(listed: str) -> list[str]:
+    """Images without a name that are too old to be worth their gigabytes, of Buildah's list.
+
+    They are stages of builds, of whose layers the next ones are made, and what had a name before.
+    """
+    found: list[dict[str, Any]] = json.loads(listed) or []
+    by_age = sorted(found, key=lambda one: one["created"])
+    return [one["id"] for one in by_age[:-_NUM_LEFTOVERS]]
 
 
 def _digest(context: Path, dockerfile: Path, name: str) -> str:

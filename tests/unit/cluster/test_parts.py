@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hack.cluster import requirements
-from hack.cluster.base_image import remove_older
+from hack.cluster.base_image import leftovers, remove_older
 from hack.cluster.catalogue import PROJECT
 from hack.cluster.config import Size, make_command
 from hack.cluster.images import write_image
@@ -67,6 +67,13 @@ def test_of_an_images_archives_the_newest_two_are_kept(tmp_path: Path) -> None:
         "engine-2.tar",
         "operator-1.tar",
     }
+
+
+def test_of_what_builds_left_the_newest_is_kept() -> None:
+    listed = [{"id": str(number), "created": 100 - number} for number in range(20)]
+    assert leftovers(json.dumps(listed)) == ["19", "18", "17", "16"]
+    assert leftovers(json.dumps(listed[:5])) == []
+    assert leftovers("null") == []
 
 
 def test_the_door_carries_both_ways_and_tells_each_end_of_the_others(
