@@ -15,8 +15,8 @@ NAME ?= default
 NODES ?= 3
 SIZE ?= nodes
 GPU_RESULTS ?=
-GPU_PIECES ?= attention operations
-GPU_SHAPES ?= llama3-8b qwen3-0.6b
+GPU_PIECES ?=
+GPU_MODEL ?=
 
 # uv works in .venv whatever environment is active, with the Python that .venv has.
 unexport VIRTUAL_ENV
@@ -111,13 +111,11 @@ test-gpu: sync-dev ## Run the tests that need a CUDA device
 	@$(BIN)/python -m tests.gpu $(ARGS)
 
 .PHONY: bench-gpu
-bench-gpu: sync-dev ## Measure kernels and engine on a CUDA device, into benchmarks/gpu/results/CARD
+bench-gpu: sync-dev ## Measure on a CUDA device (GPU_PIECES chooses), into benchmarks/gpu/results/CARD
 	@$(BIN)/python -m hack.gpu
 	@results=$(GPU_RESULTS); results=$${results:-$$($(BIN)/python -m hack.gpu --results)}; \
-	for piece in $(GPU_PIECES); do $(BIN)/python -m benchmarks.gpu.$$piece \
-		--json $$results/$$piece.json || exit 1; done; \
-	for shape in $(GPU_SHAPES); do $(BIN)/python -m benchmarks.gpu.engine --shape $$shape \
-		--json $$results/engine.json || exit 1; done
+	$(BIN)/python -m benchmarks.gpu --results $$results $(if $(GPU_MODEL),--model $(GPU_MODEL)) \
+		$(GPU_PIECES)
 
 .PHONY: fuzz
 fuzz: sync-dev ## Fuzz a live server over its own OpenAPI document: 5,000 cases and more

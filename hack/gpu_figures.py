@@ -57,7 +57,11 @@ def render_table() -> str:
 def _columns(card: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a card's results: of the engine, of attention."""
     folder = _CARDS[card]
-    return _read(folder / "engine.json")["results"], _read(folder / "attention.json")["results"]
+    engine = _read(folder / "engine.json")["results"]
+    if (folder / "starts.json").exists():
+        starts = _read(folder / "starts.json")["results"]
+        engine |= {f"engine/{shape}/start": starts[f"starts/{shape}/warm"] for shape in _RIVALS}
+    return engine, _read(folder / "attention.json")["results"]
 
 
 def _describe(cards: dict[str, Path]) -> str:
@@ -84,9 +88,9 @@ def _read(path: Path) -> dict[str, Any]:
 def _figure(row: dict[str, Any]) -> str:
     if "out_tokens_per_s" in row:
         return f"{row.get('out_tokens_per_s_core', row['out_tokens_per_s']):,.0f}"
-    if "seconds" in row:
-        return f"{row['seconds']:.4f}"
-    return f"{row['imports_s'] + row['first_token_s']:.1f}"
+    if "imports_s" in row:
+        return f"{row['imports_s'] + row['first_token_s']:.1f}"
+    return f"{row['seconds']:.4f}"
 
 
 def _rate(row: dict[str, Any]) -> str:

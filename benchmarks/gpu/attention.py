@@ -17,9 +17,8 @@ import torch
 from benchmarks.gpu.attention_cases import CASES, OPTIONS, Case, Inputs, make_inputs
 from benchmarks.gpu.harness import (
     Results,
-    device_peaks,
-    environment,
     graph_seconds,
+    measured_head,
     num_rotations,
 )
 from quire_kernels.ops.attention import paged_attention
@@ -68,7 +67,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", default="", help="part of a key")
     arguments = parser.parse_args()
-    head = {"peaks": device_peaks(), **environment()}
+    head = measured_head()
     print(head, flush=True)
     results = Results(arguments.json, head)
     for case in CASES:

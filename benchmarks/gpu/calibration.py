@@ -33,7 +33,7 @@ from benchmarks.calibration import (
 )
 from benchmarks.gpu.engine import add_requests
 from benchmarks.gpu.engine_models import CONFIG, dummy_weights
-from benchmarks.gpu.harness import Results, environment
+from benchmarks.gpu.harness import Results, measured_head
 from quire_engine.calibration.profiling import profile_engine
 from quire_engine.core.engine import EngineCore
 from quire_engine.execution.base import Batch, StepResult
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="scales how long each row takes")
     arguments = parser.parse_args()
     arguments.profiles.mkdir(parents=True, exist_ok=True)
-    results = Results(arguments.json, environment())
+    results = Results(arguments.json, measured_head())
     for shape in arguments.shape or ["qwen3-0.6b", "llama3-8b"]:
         measure(shape, results, arguments.profiles, arguments.share)
         torch.cuda.empty_cache()

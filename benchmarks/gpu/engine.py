@@ -25,7 +25,7 @@ from benchmarks.gpu.closed_loop import measure_closed_loop
 from benchmarks.gpu.engine_loops import LoopTimes, run_overlapped, run_steps
 from benchmarks.gpu.engine_models import start_engine
 from benchmarks.gpu.engine_profile import profile_decode, profile_prompts
-from benchmarks.gpu.harness import Results, device_peaks, environment
+from benchmarks.gpu.harness import Results, environment, measured_head
 from quire_engine.core.engine import EngineCore
 from quire_engine.execution.cuda.executor import CudaExecutor
 from quire_engine.protocol.messages import AddRequest
@@ -184,9 +184,8 @@ def main() -> None:
     parser.add_argument("--no-peaks", action="store_true")
     arguments = parser.parse_args()
     deadline = time.time() + arguments.seconds
-    peaks = {} if arguments.no_peaks else device_peaks()
-    torch.cuda.empty_cache()
-    results = Results(arguments.json, {"peaks": peaks, **environment()})
+    head = {"peaks": {}, **environment()} if arguments.no_peaks else measured_head()
+    results = Results(arguments.json, head)
     print(json.dumps(results.head), flush=True)
     for shape in arguments.shape or ["qwen3-0.6b", "llama3-8b"]:
         measure(shape, results, deadline, arguments.row)

@@ -12,9 +12,9 @@ from quire_engine.config import (
     SchedulerConfig,
 )
 from quire_engine.core.engine import EngineCore
+from quire_engine.execution.cuda.ahead import spec_of
 from quire_engine.execution.cuda.executor import CudaExecutor
 from quire_engine.execution.cuda.weights import RandomWeights
-from quire_engine.models.config import ModelSpec, RopeSpec
 from quire_engine.profiles.shapes import find_shape
 
 MAX_MODEL_LEN = 4096
@@ -30,22 +30,7 @@ CONFIG = EngineConfig(
 def dummy_weights(shape_name: str) -> RandomWeights:
     """Random bf16 weights of a model shape."""
     shape = find_shape(shape_name)
-    spec = ModelSpec(
-        architecture="dummy",
-        vocab_size=shape.vocab_size,
-        context_length=shape.max_model_len,
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.ffn_size,
-        num_layers=shape.num_layers,
-        num_heads=shape.num_q_heads,
-        num_kv_heads=shape.num_kv_heads,
-        head_dim=shape.head_dim,
-        norm_epsilon=1e-5,
-        rope=RopeSpec(theta=500000.0),
-        ties_embeddings=shape.has_tied_embedding,
-        eos_token_ids=(),
-    )
-    return RandomWeights(spec, has_head_norms=shape.has_qk_norm)
+    return RandomWeights(spec_of(shape), has_head_norms=shape.has_qk_norm)
 
 
 def start_engine(shape_name: str) -> tuple[EngineCore, CudaExecutor]:

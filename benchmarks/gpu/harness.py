@@ -98,6 +98,13 @@ def environment() -> dict[str, Any]:
     }
 
 
+def measured_head() -> dict[str, Any]:
+    """The head of a result file: the card, and what it can do at its best right now."""
+    peaks = device_peaks()
+    torch.cuda.empty_cache()
+    return {"peaks": peaks, **environment()}
+
+
 @dataclass
 class Results:
     """A result file that is valid JSON after every case."""
@@ -110,7 +117,7 @@ class Results:
     def add(self, key: str, row: dict[str, Any]) -> None:
         """Record one case and write the file."""
         self.cases[key] = row
-        print(key, json.dumps(row)[:600], flush=True)
+        print(key, json.dumps(row)[:1000], flush=True)
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             whole = {**self.head, "results": {**self._kept(), **self.cases}}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu.harness import Results, device_peaks, environment, graph_seconds
+from benchmarks.gpu.harness import Results, graph_seconds, measured_head
 from quire_kernels.ops.gated import gated
 from quire_kernels.ops.norm import add_rms_norm
 from quire_kernels.ops.rope import rope_and_cache
@@ -73,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    results = Results(arguments.json, {"peaks": device_peaks(), **environment()})
+    results = Results(arguments.json, measured_head())
     cases = {}
     for rows in (1, 256, 8192):
         cases[f"add_rms_norm/{rows}x4096"] = norm_call(rows, 4096)

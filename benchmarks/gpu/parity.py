@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.harness import Results, measured_head
 from quire_engine.config import (
     CacheConfig,
     EngineConfig,
@@ -162,9 +163,7 @@ def main() -> None:
         write_reference(arguments.model, arguments.reference)
         return
     result = check(arguments.model, json.loads(arguments.reference.read_text("utf-8")))
-    print(json.dumps(result))
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    Results(arguments.json, measured_head()).add(f"parity/{arguments.model.stem}", result)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from typing import Any
 
 import aiohttp
 
+from benchmarks.gpu.harness import Results, measured_head
 from quire_engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from quire_engine.core.engine import EngineCore
 from quire_engine.execution.factory import create_executor
@@ -243,15 +244,14 @@ def main() -> None:
     arguments = parser.parse_args()
     result = serve(arguments.model, arguments.clients, arguments.seconds, arguments.api_workers)
     print(json.dumps(result), flush=True)
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    results = Results(arguments.json, measured_head())
+    key = f"server/{arguments.model.name}"
+    results.add(key, result)
     result["offline_tokens_per_s"] = offline(
         arguments.model, arguments.clients, arguments.offline_seconds
     )
     result["share_of_offline"] = result["out_tokens_per_s"] / result["offline_tokens_per_s"]
-    print(json.dumps(result), flush=True)
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    results.add(key, result)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ COMMANDS = {
     ),
     "complete": Command("quire_local.complete", "answer one prompt and print the answer"),
     "profile": Command("quire_local.profile", "measure step times, for simulations of this engine"),
+    "kernels": Command("quire_local.kernels", "compile a model's GPU kernels ahead of time"),
     "simulate": Command(
         "quire_local.simulate.command", "replay traffic on simulated GPUs: cost, SLO, charts"
     ),

@@ -20,6 +20,7 @@ CONFIG_VARIABLE = "QUIRE_CONFIG"
 OTHER_VARIABLES = {
     CONFIG_VARIABLE: "Path of a configuration file; the flag --config wins over it.",
     "QUIRE_CACHE": "Folder for downloaded models and compiled kernels; default: ~/.cache/quire.",
+    "QUIRE_KERNELS": "GPU kernels compiled ahead: a file of `quire kernels`, or a folder of them.",
     "QUIRE_TRACE": "CSV file of request lengths, for benchmarks and tests; default: generated.",
 }
 """Variables that begin like settings and are none, with their documentation."""

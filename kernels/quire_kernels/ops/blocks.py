@@ -7,6 +7,7 @@ import torch
 from quire_kernels.errors import ArgumentError
 from quire_kernels.ops.checks import check_device, check_integers, check_shape
 from quire_kernels.ops.device import device_of
+from quire_kernels.ops.launching import launch
 from quire_kernels.triton.blocks import copy_blocks_kernel
 
 BLOCK = 2048
@@ -42,6 +43,8 @@ def copy_blocks(cache: torch.Tensor, pairs: torch.Tensor) -> None:
     if len(pairs) == 0:
         return
     words = cache.view(cache.shape[0], -1).view(torch.int32)
-    copy_blocks_kernel[(len(pairs), -(-words.shape[1] // BLOCK))](
-        words, pairs.contiguous(), words.shape[1], BLOCK=BLOCK, num_warps=4
-    )
+    grid = (len(pairs), -(-words.shape[1] // BLOCK))
+    launch(
+        copy_blocks_kernel, grid, words, pairs.contiguous(), words.shape[1],
+        BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from quire_kernels.ops.device import interpreted, overlaps_launches
+from quire_kernels.ops.device import cuda_device, interpreted, pretended
 
 MAX_KNOWN = 1 << 14
 """Keys kept; then it begins anew: numbers that differ in every step must not fill memory."""
@@ -46,7 +46,7 @@ _KNOWN: dict[tuple[object, ...], _Compiled] = {}
 def launch(
     kernel: Any, grid: tuple[int, ...], *args: Any, dependent: bool = False, **meta: Any
 ) -> None:
-    """Do what `kernel[grid](*args, **meta)` does.
+    """Do what `kernel[grid](*args, **meta)` does; for a pretended device, compile alone.
 
     Parameters
     ----------
@@ -59,12 +59,16 @@ def launch(
     meta
         Its constexpr parameters by name, and `num_warps` and the like.
     """
+    if (absent := pretended()) is not None:
+        early = _EARLY[absent.overlaps_launches] if dependent else {}
+        kernel.warmup(*args, grid=grid, **(meta | early))
+        return
     if interpreted():
         kernel[grid](*args, **(meta | _EARLY[False] if dependent else meta))
         return
     device = torch.cuda.current_device()
     if dependent:
-        meta |= _EARLY[overlaps_launches(device)]
+        meta |= _EARLY[cuda_device(device).overlaps_launches]
     key: list[object] = [id(kernel), device, *meta.values()]
     values: list[Any] = []
     bits = 0

@@ -166,19 +166,22 @@ def _launch(
     )  # fmt: skip
     if not knobs.truncates:
         return
-    gather_kernel[grid](
+    launch_kernel(
+        gather_kernel, grid,
         logits, knobs.temperature, *tuned, mask, space.top, space.floors, space.listed,
         space.list_logit, space.list_token, vocab_size, space.num_chunks, *strides,
         GROUPS=space.groups, CAPACITY=space.capacity, num_warps=4, **flags,
     )  # fmt: skip
-    choose_kernel[(num_rows,)](
+    launch_kernel(
+        choose_kernel, (num_rows,),
         knobs.top_k, knobs.top_p, knobs.min_p, knobs.seeds, knobs.positions, space.top,
         space.mass, space.floors, space.listed, space.list_logit, space.list_token, space.settled,
         out, vocab_size, space.num_chunks,
         BLOCK_CHUNKS=block_chunks, CAPACITY=space.capacity,
         BLOCK_LIST=next_power_of_two(space.num_chunks * space.capacity), num_warps=8,
     )  # fmt: skip
-    search_kernel[(num_rows,)](
+    launch_kernel(
+        search_kernel, (num_rows,),
         logits, knobs.temperature, knobs.top_k, knobs.top_p, knobs.min_p, knobs.seeds,
         knobs.positions, *tuned, mask, space.top, space.low, space.mass, space.settled, out,
         vocab_size, space.num_chunks, *strides,

@@ -1,12 +1,13 @@
 """Tune the attention kernels on a device that no shipped table covers, once, at engine start.
 
-The winners go to `~/.cache/quire/tuning-<arch>.json`, where `tables.lookup` finds them from then
-on. Takes about a minute, most of it compilation; never runs during a graph capture.
+The winners go to `$QUIRE_CACHE/tuning-<arch>.json`, where `tables.lookup` finds them from then on.
+Takes about a minute, most of it compilation; never runs during a graph capture.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections.abc import Callable, Iterable
 
@@ -17,6 +18,8 @@ from quire_kernels.ops import attention_decode, attention_prefill
 from quire_kernels.ops.attention_batch import AttentionBatch, AttentionOptions
 from quire_kernels.ops.device import device_of
 from quire_kernels.tuning.tables import LaunchConfig, find, remember
+
+_log = logging.getLogger(__name__)
 
 DECODE = tuple(
     LaunchConfig(16, block_n, num_warps, num_stages)
@@ -80,6 +83,12 @@ def tune_attention(
     ):
         known = find(arch, operation, (("head_dim", head_dim),))
         if known is None:
+            _log.info(
+                "%s has no tiles for %s of head size %d: they are timed, once, in up to a minute",
+                arch,
+                operation,
+                head_dim,
+            )
             attempt = functools.partial(run, q, key_cache, value_cache)
             known = fastest(operation, candidates, functools.partial(_milliseconds, attempt))
             remember(arch, operation, {"head_dim": head_dim}, known)

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
+import os
+import tempfile
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 
 from quire_kernels.errors import UnsupportedError
+
+_log = logging.getLogger(__name__)
 
 SHIPPED = ("sm80", "sm86", "sm89", "sm90")
 
@@ -47,7 +52,9 @@ class LaunchConfig:
 
 def cache_path(arch: str) -> Path:
     """Where this machine's own measurements of `arch` are kept."""
-    return Path.home() / ".cache" / "quire" / f"tuning-{arch}.json"
+    chosen = os.environ.get("QUIRE_CACHE")
+    root = Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "quire"
+    return root / f"tuning-{arch}.json"
 
 
 @functools.cache
@@ -58,25 +65,36 @@ def shipped_table(arch: str) -> Table:
     return table
 
 
+_TUNED: dict[str, Table] = {}
+"""What this process tuned, by architecture: a disk that takes no file must not end it."""
+
+
 def read_cache(arch: str) -> Table:
-    """What was tuned on this machine before; empty when nothing was."""
+    """What was tuned on this machine before; empty when nothing was, or the file is damaged."""
     path = cache_path(arch)
-    if not path.exists():
+    try:
+        table: Table = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
         return {}
-    table: Table = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        _log.warning("tiles tuned before cannot be read from %s: %s", path, error)
+        return {}
     return table
 
 
 def remember(arch: str, operation: str, shape: dict[str, int], config: LaunchConfig) -> None:
     """Add one measurement to this machine's table, by rename so that readers see whole files."""
-    table = read_cache(arch)
+    table = _TUNED.setdefault(arch, read_cache(arch))
     table.setdefault(operation, []).append({"match": shape, "config": asdict(config)})
-    path = cache_path(arch)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".json.tmp")
-    partial.write_text(json.dumps(table, indent=1), "utf-8")
-    partial.replace(path)
     find.cache_clear()
+    path = cache_path(arch)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as partial:
+            partial.write(json.dumps(table, indent=1))
+        Path(partial.name).replace(path)
+    except OSError as error:
+        _log.warning("tuned tiles cannot be kept in %s for the next start: %s", path, error)
 
 
 def _first_match(table: Table, operation: str, shape: dict[str, int]) -> LaunchConfig | None:
@@ -91,7 +109,7 @@ def find(arch: str, operation: str, shape: tuple[tuple[str, int], ...]) -> Launc
     """The configuration for a shape, or None on an architecture that was never tuned."""
     if arch == "interpreter":
         return LaunchConfig(32, 32, num_warps=4, num_stages=1, block_k=32, splits=2)
-    table = shipped_table(arch) if arch in SHIPPED else read_cache(arch)
+    table = shipped_table(arch) if arch in SHIPPED else _TUNED.get(arch) or read_cache(arch)
     return _first_match(table, operation, dict(shape))
 
 

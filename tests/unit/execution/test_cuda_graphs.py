@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from quire_engine.execution.cuda.buckets import PromptShape, PromptShapes
-from quire_engine.execution.cuda.graphs import DecodeGraphs, capture
+from quire_engine.execution.cuda.capture import GraphPool, capture
+from quire_engine.execution.cuda.graphs import DecodeGraphs
 from quire_engine.execution.cuda.prompt_graphs import PromptGraphs
 from tests.unit.execution.cuda_cases import tiny_spec
 
@@ -82,6 +83,7 @@ def test_no_garbage_is_collected_while_a_graph_is_captured(
     monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Recording)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     collecting: list[bool] = []
 
     def compute() -> None:
@@ -90,7 +92,7 @@ def test_no_garbage_is_collected_while_a_graph_is_captured(
             raise torch.OutOfMemoryError
 
     with suppress(torch.OutOfMemoryError):
-        capture(compute, None)
+        capture(compute, GraphPool())
     assert collecting == [True, False]
     assert gc.isenabled()
 

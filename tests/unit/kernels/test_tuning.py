@@ -18,6 +18,8 @@ from quire_kernels.tuning.tables import LaunchConfig
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.delenv("QUIRE_CACHE", raising=False)
+    monkeypatch.setattr(tables, "_TUNED", {})
     tables.find.cache_clear()
     return tmp_path
 
@@ -46,6 +48,36 @@ def test_an_unknown_architecture_is_refused_until_tuned_and_found_afterwards(hom
     assert tables.lookup("sm123", "decode_attention", head_dim=64) == best
     assert best.block_n == 32
     assert [path.name for path in (home / ".cache" / "quire").iterdir()] == ["tuning-sm123.json"]
+
+
+def test_tuned_tiles_outlive_the_process_where_the_cache_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUIRE_CACHE", str(tmp_path / "mine"))
+    config = LaunchConfig(16, 64, 4, 3)
+    tables.remember("sm123", "decode_attention", {"head_dim": 64}, config)
+    monkeypatch.setattr(tables, "_TUNED", {})
+    tables.find.cache_clear()
+    assert tables.lookup("sm123", "decode_attention", head_dim=64) == config
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["tuning-sm123.json"]
+
+
+def test_a_cache_that_takes_no_file_or_holds_a_damaged_one_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    no_folder = tmp_path / "file"
+    no_folder.write_text("")
+    monkeypatch.setenv("QUIRE_CACHE", str(no_folder))
+    config = LaunchConfig(16, 64, 4, 3)
+    tables.remember("sm123", "decode_attention", {"head_dim": 64}, config)
+    assert tables.lookup("sm123", "decode_attention", head_dim=64) == config
+    assert "cannot be kept" in caplog.text
+
+    monkeypatch.setenv("QUIRE_CACHE", str(tmp_path))
+    (tmp_path / "tuning-sm124.json").write_text("{ half")
+    with pytest.raises(UnsupportedError, match="sm124"):
+        tables.lookup("sm124", "decode_attention", head_dim=64)
+    assert "cannot be read" in caplog.text
 
 
 def test_candidates_that_do_not_run_are_skipped() -> None:

@@ -70,7 +70,7 @@ def create_state(config: EngineConfig, platform: Platform, decoder: CudaDecoder)
     graphs = _graphs(platform, program, inputs, rows, max_num_seqs)
 
     def pad(shape: PromptShape, truncates: bool) -> Callable[[], None]:
-        step = _padding(inputs, rows, shape, truncates=truncates)
+        step = pad_step(inputs, rows, shape, truncates=truncates)
         return lambda: program.compute(step)
 
     prompt_graphs = PromptGraphs(platform, pad, shapes, graphs.pool)
@@ -143,9 +143,7 @@ def _profile(
     )
     decoder.attach(null_cache)
     meter = PeakMeter()
-    inputs.begin()
-    step = _worst_chunks(config, rows, inputs)
-    inputs.send()
+    step = worst_step(config, rows, inputs)
     program.compute(step)  # compiles kernels, and lets libraries allocate what they keep
     meter.reset()
     program.compute(step)
@@ -160,7 +158,7 @@ def _profile(
     program.compute(inputs.decode_tensors(config.scheduler.max_num_seqs, truncates=True))
     graph_peak = meter.measure()
     if widest is not None:
-        step = _padding(inputs, rows, widest, truncates=True)
+        step = pad_step(inputs, rows, widest, truncates=True)
         meter.reset()
         program.compute(step)
         graph_peak = max(graph_peak, meter.measure())
@@ -168,14 +166,15 @@ def _profile(
     return DeviceMemory(total=total, used=used, step_peak=step_peak, graph_peak=graph_peak)
 
 
-def _worst_chunks(config: EngineConfig, rows: RowMemory, inputs: InputBuffers) -> StepTensors:
-    """A step of as many tokens as can be, of as many sequences as can be, that all sample."""
+def worst_step(config: EngineConfig, rows: RowMemory, inputs: InputBuffers) -> StepTensors:
+    """As many tokens as can be, of as many sequences, that all sample; on its way to the device."""
     count = config.scheduler.max_num_seqs
     budget = config.scheduler.max_num_batched_tokens
     counts = np.full(count, budget // count, np.int32)
     counts[: budget % count] += 1
     counts = np.minimum(counts, rows.max_model_len)
-    return place_chunks(
+    inputs.begin()
+    step = place_chunks(
         inputs,
         rows.tokens,
         rows.num_given,
@@ -188,9 +187,11 @@ def _worst_chunks(config: EngineConfig, rows: RowMemory, inputs: InputBuffers) -
         ),
         truncates=True,
     )
+    inputs.send()
+    return step
 
 
-def _padding(
+def pad_step(
     inputs: InputBuffers, rows: RowMemory, shape: PromptShape, *, truncates: bool
 ) -> StepTensors:
     """A step of padding alone, on its way to the device."""

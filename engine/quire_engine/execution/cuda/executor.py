@@ -24,6 +24,7 @@ from quire_engine.execution.cuda.capacity import check_supported
 from quire_engine.execution.cuda.chunk_inputs import ChunkArrays, place_chunks
 from quire_engine.execution.cuda.engine_state import EngineState, create_state
 from quire_engine.execution.cuda.inputs import MAX_IN_FLIGHT, StepTensors
+from quire_engine.execution.cuda.kernel_cache import prepare_kernels
 from quire_engine.execution.cuda.model import CudaDecoder
 from quire_engine.execution.cuda.platform import Platform, cuda_platform
 from quire_engine.execution.cuda.preparing import refusals, tune_unknown_device
@@ -32,6 +33,7 @@ from quire_engine.execution.cuda.weights import FileWeights, Weights
 from quire_engine.execution.torch_cpu.capacity import choose_max_model_len
 from quire_engine.protocol.messages import ModelFacts
 from quire_kernels.ops.blocks import copy_blocks
+from quire_kernels.ops.device import cuda_device
 
 _STAGE = "reading weights"
 Ints = NDArray[np.int32]
@@ -86,6 +88,8 @@ class CudaExecutor(AheadExecutor):
         spec = self._weights.open()
         max_model_len = choose_max_model_len(self._config, spec)
         check_supported(self._config, spec, max_model_len)
+        if self._platform.is_cuda:
+            prepare_kernels(cuda_device(self._platform.device.index).arch)
         with self._platform.on_stream():
             weights = self._weights.load(self._platform, lambda done: progress(_STAGE, done))
             self._decoder = CudaDecoder(

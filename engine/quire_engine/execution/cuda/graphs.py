@@ -5,20 +5,16 @@ nobody reads. The widest is captured first, so that the others fit into its memo
 graph is missing runs padded in a wider one meanwhile.
 """
 
-import gc
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
 from quire_engine.execution.cuda.buckets import first_widths, graph_widths, width_for
+from quire_engine.execution.cuda.capture import GraphPool, capture
 from quire_engine.execution.cuda.platform import Platform
 
 _log = logging.getLogger(__name__)
-
-PoolHandle = Any  # torch gives the type no public name
 
 Compute = Callable[[int, bool], None]
 """Gives the work of a decode step of (width, truncates) to the device."""
@@ -49,8 +45,8 @@ class DecodeGraphs:
         self._fill_padding = fill_padding
         self.widths = graph_widths(max_num_seqs)
         self._graphs: dict[bool, dict[int, torch.cuda.CUDAGraph]] = {False: {}, True: {}}
-        self.pool = torch.cuda.graph_pool_handle() if platform.is_cuda else None
-        """Memory that all graphs share."""
+        self.pool = GraphPool() if platform.is_cuda else None
+        """Memory that all graphs share; None on a CPU, which has no graphs."""
         self._wanted: list[tuple[int, bool]] = []
         self._failed: set[tuple[int, bool]] = set()
         """Captures that failed and are not tried again."""
@@ -123,33 +119,8 @@ class DecodeGraphs:
             self._wanted.append((width, truncates))
 
     def _capture(self, width: int, *, truncates: bool) -> None:
-        with self._platform.on_stream():
-            self._fill_padding()
-            graph = capture(lambda: self._compute(width, truncates), self.pool)
-        self._graphs[truncates][width] = graph
-
-
-def capture(compute: Callable[[], None], pool: PoolHandle) -> torch.cuda.CUDAGraph:
-    """Run a step on the current stream and once more to capture it."""
-    compute()
-    graph = torch.cuda.CUDAGraph()
-    with _no_garbage_collected():
-        # thread_local: another thread's work must not spoil the capture
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-        try:
-            compute()
-        finally:
-            graph.capture_end()
-    return graph
-
-
-@contextmanager
-def _no_garbage_collected() -> Iterator[None]:
-    """Whatever of the device a collection frees, another executor's graphs say, ends a capture."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+        if self.pool is not None:
+            with self._platform.on_stream():
+                self._fill_padding()
+                graph = capture(lambda: self._compute(width, truncates), self.pool)
+            self._graphs[truncates][width] = graph

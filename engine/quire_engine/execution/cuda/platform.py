@@ -67,11 +67,7 @@ def cuda_platform(config: EngineConfig) -> Platform:
     """
     if not torch.cuda.is_available():
         raise ConfigError("device is cuda, but torch finds no CUDA GPU here: use --device cpu")
-    dtype = _DTYPES.get(config.model.dtype)
-    if dtype is None:
-        raise ConfigError(
-            f"dtype {config.model.dtype} has no GPU kernels: use bfloat16 (auto) or float16"
-        )
+    dtype = dtype_of(config)
     major, minor = torch.cuda.get_device_capability()
     if major < 8:
         raise ConfigError(
@@ -80,3 +76,13 @@ def cuda_platform(config: EngineConfig) -> Platform:
         )
     device = torch.device("cuda", torch.cuda.current_device())
     return Platform(device, dtype, torch.cuda.Stream())  # type: ignore[no-untyped-call]
+
+
+def dtype_of(config: EngineConfig) -> torch.dtype:
+    """Return the type that a GPU computes in; raises ConfigError if it has no kernels."""
+    dtype = _DTYPES.get(config.model.dtype)
+    if dtype is None:
+        raise ConfigError(
+            f"dtype {config.model.dtype} has no GPU kernels: use bfloat16 (auto) or float16"
+        )
+    return dtype

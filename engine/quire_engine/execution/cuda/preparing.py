@@ -54,9 +54,10 @@ def tune_unknown_device(platform: Platform, decoder: CudaDecoder, block_size: in
     from quire_kernels.tuning.search import tune_attention
 
     spec = decoder.spec
+    chance = torch.Generator(platform.device).manual_seed(0)
 
     def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, dtype=platform.dtype, device=platform.device)
+        return torch.randn(shape, dtype=platform.dtype, device=platform.device, generator=chance)
 
     blocks = draw(_TUNED_TOKENS // block_size + 1, spec.num_kv_heads, block_size, spec.head_dim)
     tune_attention(draw(_TUNED_TOKENS, spec.num_heads, spec.head_dim), blocks, blocks)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 
 from quire_engine.execution.cuda.buckets import PromptShape, PromptShapes
-from quire_engine.execution.cuda.graphs import PoolHandle, capture
+from quire_engine.execution.cuda.capture import GraphPool, capture
 from quire_engine.execution.cuda.inputs import StepTensors
 from quire_engine.execution.cuda.platform import Platform
 
@@ -34,7 +34,7 @@ class PromptGraphs:
     """
 
     def __init__(
-        self, platform: Platform, pad: Pad, shapes: PromptShapes, pool: PoolHandle
+        self, platform: Platform, pad: Pad, shapes: PromptShapes, pool: GraphPool | None
     ) -> None:
         self._platform = platform
         self._pad = pad
@@ -96,7 +96,7 @@ class PromptGraphs:
         return True
 
     def _capture(self, shape: PromptShape, *, truncates: bool) -> None:
-        if self._platform.is_cuda:
+        if self._pool is not None:
             with self._platform.on_stream():
                 compute = self._pad(shape, truncates)
                 self._graphs[shape, truncates] = capture(compute, self._pool)

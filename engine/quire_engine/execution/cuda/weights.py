@@ -13,12 +13,13 @@ from pathlib import Path
 import torch
 
 from quire_engine.execution.cuda.platform import Platform
+from quire_engine.execution.cuda.staging import Staging
 from quire_engine.models.config import ModelSpec
 from quire_engine.models.loading.base import WeightSource
 
 ReportProgress = Callable[[float], None]
 NUM_READERS = 8
-"""Threads that read a model's layers."""
+"""Threads that read a model's layers: each copies a few GB a second out of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,10 @@ class FileWeights(Weights):
             self._origin = open_weights(self._origin)
         return self._origin.spec
 
+    def has(self, name: str) -> bool:
+        """Whether the opened files have this tensor."""
+        return not isinstance(self._origin, Path) and self._origin.find(name) is not None
+
     def load(self, platform: Platform, progress: ReportProgress) -> DecoderWeights:
         """Read each tensor straight into its place in the fused matrices, several at a time."""
         spec = self.open()
@@ -100,6 +105,7 @@ class FileWeights(Weights):
         if source.find("rope_freqs.weight") is not None:
             factors = source.tensor("rope_freqs.weight", (spec.head_dim // 2,))
         final_norm = reader.stack(["model.norm.weight"], [(spec.hidden_size,)])
+        reader.finish()
         return DecoderWeights(embedding, tuple(layers), final_norm, head, factors)
 
 
@@ -124,7 +130,9 @@ class RandomWeights(Weights):
     def load(self, platform: Platform, progress: ReportProgress) -> DecoderWeights:
         """Draw all weights from a normal distribution, norms around one."""
         spec = self._spec
-        generator = torch.Generator(platform.device).manual_seed(self._seed)
+        generator = None
+        if platform.device.type != "meta":  # which has no chance, as it has no memory
+            generator = torch.Generator(platform.device).manual_seed(self._seed)
         query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
         hidden, inner = spec.hidden_size, spec.intermediate_size
 
@@ -153,11 +161,14 @@ class RandomWeights(Weights):
 
 
 class _Reader:
-    """Copies a source's tensors to the device, in its type."""
+    """Copies a source's tensors to the device, in its type, and looks at their values there."""
 
     def __init__(self, source: WeightSource, platform: Platform) -> None:
         self._source = source
         self._platform = platform
+        self._staging = Staging(platform)
+        self._finite: dict[str, torch.Tensor] = {}
+        """For each tensor: [] bool, device."""
 
     def has(self, name: str) -> bool:
         """Whether the model has this tensor."""
@@ -171,10 +182,19 @@ class _Reader:
         )
         first = 0
         for name, shape in zip(names, shapes, strict=True):
-            values = self._source.tensor(name, shape)
-            whole[first : first + shape[0]] = values.to(self._platform.dtype)
+            part = whole[first : first + shape[0]]
+            self._staging.copy(self._source.stored_tensor(name, shape), part)
+            self._finite[name] = torch.stack(torch.aminmax(part)).isfinite().all()
             first += shape[0]
         return whole
+
+    def finish(self) -> None:
+        """Raise ModelError if a tensor has values that are not finite in the device's type."""
+        self._staging.close()
+        are_finite = torch.stack(list(self._finite.values())).tolist()
+        for name, is_finite in zip(self._finite, are_finite, strict=True):
+            if not is_finite:
+                raise self._source.not_finite(name)
 
 
 def _load_layers(

@@ -24,8 +24,23 @@ class WeightSource(ABC):
         Raises
         ------
         ModelError
-            The tensor is missing, cut short, of another shape or of a type that is not supported,
-            or has values that are not finite: those would spoil what other requests read.
+            As `stored_tensor`, or it has values that are not finite: those would spoil what other
+            requests read.
+        """
+        tensor = self.stored_tensor(name, shape).float()
+        # the extremes are NaN or infinite as soon as one value is, and are found twenty times
+        # sooner than a mask of all values is made
+        if not torch.stack(torch.aminmax(tensor)).isfinite().all():
+            raise self.not_finite(name)
+        return tensor
+
+    def stored_tensor(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return one tensor in the files' type, or in float32; nobody has looked at its values.
+
+        Raises
+        ------
+        ModelError
+            The tensor is missing, cut short, of another shape or of a type that is not supported.
         """
         found = self.find(name)
         if found is None:
@@ -35,12 +50,11 @@ class WeightSource(ABC):
                 f"{self.origin}: tensor {name} has shape {found}, but the model's sizes ask for "
                 f"{shape}"
             )
-        tensor = self.read(name)
-        # the extremes are NaN or infinite as soon as one value is, and are found twenty times
-        # sooner than a mask of all values is made
-        if not torch.stack(torch.aminmax(tensor)).isfinite().all():
-            raise ModelError(f"{self.origin}: tensor {name} has values that are not finite numbers")
-        return tensor
+        return self.read(name)
+
+    def not_finite(self, name: str) -> ModelError:
+        """What to raise where a tensor has such values."""
+        return ModelError(f"{self.origin}: tensor {name} has values that are not finite numbers")
 
     def matrix(self, matrix: Matrix) -> torch.Tensor:
         """Return a matrix: [rows, cols], float32; raises as `tensor`."""
@@ -59,7 +73,7 @@ class WeightSource(ABC):
         return (place.rows.stop - place.rows.start, *shape[1:])
 
     def read(self, name: str) -> torch.Tensor:
-        """Return a tensor that `find` found, as float32, rows of query and key in our order."""
+        """Return a tensor that `find` found, rows of query and key in our order."""
         place = find_place(self.spec, name)
         return place.arrange(self.read_stored(place.name, place.rows))
 
@@ -69,4 +83,4 @@ class WeightSource(ABC):
 
     @abstractmethod
     def read_stored(self, name: str, rows: slice | None) -> torch.Tensor:
-        """Return a tensor, or some of its rows, as they are in the files but as float32."""
+        """Return a tensor, or some of its rows, as they are in the files, or as float32."""

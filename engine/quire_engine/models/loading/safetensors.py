@@ -56,7 +56,7 @@ class SafetensorsWeights(WeightSource):
         return tuple(self._shards[shard].get_slice(name).get_shape())
 
     def read_stored(self, name: str, rows: slice | None) -> torch.Tensor:
-        """Return a tensor, or some of its rows, as float32."""
+        """Return a tensor, or some of its rows, in the files' type."""
         name = self._rename(name)
         shard = self._shards[self._shard_of[name]]
         stored = shard.get_slice(name)
@@ -67,7 +67,7 @@ class SafetensorsWeights(WeightSource):
                 f"are {', '.join(SUPPORTED_TYPES)}"
             )
         tensor: torch.Tensor = shard.get_tensor(name) if rows is None else stored[rows]
-        return tensor.float()
+        return tensor
 
 
 def _read_index(folder: Path) -> dict[str, str]:
