@@ -6,7 +6,8 @@ until each is Ready; what the operator then costs in a quiet time, and what it w
 server's audit log); and how long a changed spec takes to reach its Deployment.
 
 With `--scaling on`, which is as it is in production, services are `Auto`, and the operator decides
-them every five seconds, from what a gateway tells of all of them; with `off` they are `External`.
+them every five seconds, from what a gateway tells of all of them, and one whose spec has changed at
+once; with `off` they are `External`. The file has both, each as it was measured last.
 
 It runs in a network namespace of its own, where all addresses of kwok's pods are the machine
 itself: one responder there answers `/state` for every pod, with what a simulated engine said, and
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,7 @@ from hack.cluster.folders import cluster_folder
 from hack.cluster.temporary import temporary_cluster
 from quire_gateway.serving.arrivals import OUTPUT_BOUNDS, PROMPT_BOUNDS
 from quire_operator.planner.engine_flags import thresholds
-from quire_operator.planner.names import ENGINE_PORT, MANAGER, ROLE_LABEL
+from quire_operator.planner.names import ENGINE_PORT, MANAGER, ROLE_LABEL, SERVICE_LABEL
 from quire_operator.planner.network_paths import GATEWAY_MANAGEMENT_PORT
 from quire_operator.reconciling.scaling_reports import SCHEMA_VERSION
 from quire_operator.resource.reading import read
@@ -58,6 +59,7 @@ _RESYNC_SECONDS = 120
 _PODS_PER_NODE = 100
 _QIS = "/apis/serving.quire.dev/v1alpha1/inferenceservices"
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
+_PODS = "/api/v1/pods"
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -81,7 +83,9 @@ def main() -> None:
     )
     print(json.dumps(result, indent=1))
     if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+        known = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+        known[f"scaling {arguments.scaling}"] = result
+        arguments.json.write_text(json.dumps(known, indent=1) + "\n")
 
 
 def _enter_namespace() -> None:
@@ -99,11 +103,13 @@ def measure(
     folder.mkdir(parents=True, mode=0o700)
     (folder / AUDIT_POLICY).write_text(json.dumps(_audit_policy()))
     nodes = -(-num_services // _PODS_PER_NODE)
+    fleet = _Fleet(num_services)
     with (
-        _responder(num_services) as num_asked,
+        _responder(fleet) as num_asked,
         temporary_cluster(name, Size.KWOK, nodes) as cluster,
     ):
         kubeconfig = install(cluster)
+        threading.Thread(target=fleet.follow, args=(cluster,), daemon=True).start()
         cluster.api.apply(_gateway())
         objects = [_service(index, is_scaling=is_scaling) for index in range(num_services)]
         for start in range(0, num_services, 50):
@@ -180,22 +186,15 @@ def _audit_policy() -> Body:
 
 
 @contextmanager
-def _responder(num_services: int) -> Iterator[Counter[str]]:
+def _responder(fleet: "_Fleet") -> Iterator[Counter[str]]:
     """Answers for all engines, and for the gateway; counts what it is asked."""
     asked: Counter[str] = Counter()
-    with RunningServer(*SIMULATED) as engine:
-        state = httpx.get(f"{engine.url}/state").json()
-    state["thresholds"] = json.loads(_limits())
-    body = json.dumps(state).encode()
-    fleet = _fleet(num_services, state)
-    began = time.monotonic()
+    body = json.dumps(fleet.state).encode()
 
     async def answer(request: web.BaseRequest) -> web.Response:
         asked[f"{request.method} {request.path}"] += 1
         if request.path == "/fleet":
-            for one in fleet["services"]:
-                one["demand"]["seconds"] = time.monotonic() - began
-            return web.json_response(fleet)
+            return web.json_response(fleet.tell())
         return web.Response(body=body, content_type="application/json")
 
     loop = asyncio.new_event_loop()
@@ -222,27 +221,54 @@ def _limits() -> bytes:
     return msgspec.json.encode(thresholds(read(_service(0, is_scaling=False))))
 
 
-def _fleet(num_services: int, state: Body) -> Body:
-    """What a gateway tells of services that nobody asks, each with an engine."""
-    demand = {
-        "seconds": 0.0,
-        "prompt_bounds": list(PROMPT_BOUNDS),
-        "output_bounds": list(OUTPUT_BOUNDS),
-        "arrivals": [0] * (len(PROMPT_BOUNDS) + 1),
-        "ended": [[0] * (len(OUTPUT_BOUNDS) + 1) for _ in range(len(PROMPT_BOUNDS) + 1)],
-    }
-    services = [
-        {
-            "namespace": "default",
-            "name": _name(index),
-            "demand": dict(demand),
-            "engines": [
-                {"address": f"10.255.0.1:{ENGINE_PORT}", "silent_seconds": 0.1, "state": state}
-            ],
+class _Fleet:
+    """What a gateway tells of services that nobody asks, with the engines that there are."""
+
+    def __init__(self, num_services: int) -> None:
+        with RunningServer(*SIMULATED) as engine:
+            self.state: Body = httpx.get(f"{engine.url}/state").json()
+        self.state["thresholds"] = json.loads(_limits())
+        self._num_services = num_services
+        self._pods: dict[str, tuple[str, str]] = {}
+        """Service and address."""
+        self._began = time.monotonic()
+
+    def follow(self, cluster: Cluster) -> None:
+        """Watch engines' pods until the cluster ends."""
+        with contextlib.suppress(httpx.TransportError), _client(cluster) as client:
+            for kind, pod in _watch(client, _PODS, labelSelector=f"{ROLE_LABEL}=engine"):
+                metadata, address = pod["metadata"], pod.get("status", {}).get("podIP")
+                self._pods.pop(metadata["name"], None)
+                if address and kind != "DELETED":
+                    self._pods[metadata["name"]] = metadata["labels"][SERVICE_LABEL], address
+
+    def tell(self) -> Body:
+        """The answer to `/fleet`."""
+        engines = defaultdict(list)
+        for service_name, address in list(self._pods.values()):
+            seen = {"silent_seconds": 0.1, "state": self.state}
+            engines[service_name].append({"address": f"{address}:{ENGINE_PORT}"} | seen)
+        demand = {
+            "seconds": time.monotonic() - self._began,
+            "prompt_bounds": list(PROMPT_BOUNDS),
+            "output_bounds": list(OUTPUT_BOUNDS),
+            "arrivals": [0] * (len(PROMPT_BOUNDS) + 1),
+            "ended": [[0] * (len(OUTPUT_BOUNDS) + 1) for _ in range(len(PROMPT_BOUNDS) + 1)],
         }
-        for index in range(num_services)
-    ]
-    return {"schema_version": SCHEMA_VERSION, "gateway": "gateway", "services": services}
+        names = map(_name, range(self._num_services))
+        services = [
+            {"namespace": "default", "name": one, "demand": demand, "engines": engines[one]}
+            for one in names
+        ]
+        return {"schema_version": SCHEMA_VERSION, "gateway": "gateway", "services": services}
+
+
+def _watch(client: httpx.Client, path: str, **query: str) -> Iterator[tuple[str, Body]]:
+    """What becomes of objects, from now on or from `resourceVersion`."""
+    with client.stream("GET", path, params={"watch": "true"} | query, timeout=None) as stream:
+        for line in stream.iter_lines():
+            event = json.loads(line)
+            yield event["type"], event["object"]
 
 
 def _client(cluster: Cluster) -> httpx.Client:
@@ -326,21 +352,18 @@ def _measure_changes(
 ) -> dict[str, float]:
     """From the API server's answer to a changed spec to the Deployment's change, by its watch.
 
-    Where scaling is on, the next decision lies between: one every five seconds.
+    Where scaling is on, a decision lies between.
     """
     version = client.get(_DEPLOYMENTS).json()["metadata"]["resourceVersion"]
     seen: dict[tuple[str, int], float] = {}
     arrived = threading.Condition()
 
     def watch() -> None:
-        query = {"watch": "true", "resourceVersion": version}
         with (
             contextlib.suppress(httpx.TransportError),  # the cluster's end
             _client(cluster) as own,
-            own.stream("GET", _DEPLOYMENTS, params=query) as stream,
         ):
-            for line in stream.iter_lines():
-                body = json.loads(line)["object"]
+            for _, body in _watch(own, _DEPLOYMENTS, resourceVersion=version):
                 with arrived:
                     key = (body["metadata"]["name"], body["spec"]["replicas"])
                     seen.setdefault(key, time.monotonic())

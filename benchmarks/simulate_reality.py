@@ -62,7 +62,8 @@ class Sent:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=120.0)
+    # with fewer of the trace's minutes the 95th percentile lies where long prompts begin: 0.4 or 0.9 s
+    parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--requests-per-second", type=float, default=1.5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -164,7 +165,8 @@ async def _wait_ready(client: httpx.AsyncClient) -> None:
 async def _send(client: httpx.AsyncClient, one: TraceRequest, clock: float) -> Sent | None:
     body = {
         "model": "llama",
-        "prompt": "a" * one.num_prompt_tokens,
+        # gateways send prompts that begin alike to one engine, and virtual ones have no text
+        "prompt": f"{one.arrival_seconds:.6f}".ljust(one.num_prompt_tokens, "a"),
         "max_tokens": one.num_output_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -219,7 +221,7 @@ def _compare(sent: Sequence[Sent], jobs: Sequence[Job]) -> dict[str, float]:
     real_rate = sum(one.num_output_tokens for one in sent) / real_end
     rate = sum(job.num_received for job in answered) / end
     figures = {"throughput_ratio": rate / real_rate, "real_tokens_per_second": real_rate}
-    for share in (0.5, 0.95):
+    for share in (0.5, 0.95, 0.99):
         real, virtual = _quantile(real_first, share), _quantile(first, share)
         figures[f"first_token_p{round(100 * share)}_ratio"] = virtual / real
         figures[f"real_first_token_p{round(100 * share)}_seconds"] = real
