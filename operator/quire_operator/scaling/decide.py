@@ -64,7 +64,8 @@ def decide(
     short = {one.key: shortages.find(one, memories[one.key]) for one in inputs.services}
     rooms = Rooms(inputs, short)
     decided: dict[str, ServiceDecision] = {}
-    known = dict(memory.services) if changed is not None else {}
+    others = memory.services.keys() if changed is not None else ()
+    known = {key: one for key, one in memories.items() if key in others}
     for service in sorted(inputs.services, key=lambda one: (-one.priority, one.key)):
         key = service.key
         if key not in nonsense:

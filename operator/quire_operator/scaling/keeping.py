@@ -1,5 +1,6 @@
 """What memory keeps besides demand: its own beginning, kept promises, and traffic shares."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -29,13 +30,14 @@ def rejuvenate(
 ) -> ServiceMemory:
     """Memory as it is now: a new one, or one whose times are not in the future."""
     now = inputs.now
+    before = math.nextafter(now, -math.inf)  # nobody has asked just now: that was not counted
     if memory is None:
         short = {
             one.name: Shortage(since=one.short_since)
             for one in service.accelerators
             if one.short_since is not None
         }
-        return ServiceMemory(since=now, last_request_at=now, short=short, corrected_at=now)
+        return ServiceMemory(since=now, last_request_at=before, short=short, corrected_at=now)
     if last_at is None or now >= last_at:
         gap = 0.0 if last_at is None else now - last_at
         return replace(memory, since=now) if gap > _LONGEST_GAP_SECONDS else memory
@@ -44,7 +46,7 @@ def rejuvenate(
     return replace(
         memory,
         since=min(memory.since, now),
-        last_request_at=min(memory.last_request_at, now),
+        last_request_at=min(memory.last_request_at, before),
         samples=tuple(replace(one, at=one.at - back) for one in memory.samples),
         parts=tuple(replace(one, at=min(one.at, now)) for one in memory.parts),
         better_since=None if memory.better_since is None else min(memory.better_since, now),

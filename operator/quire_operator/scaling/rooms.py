@@ -7,7 +7,7 @@ priority; among equals, who has a GPU keeps it.
 """
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from quire_operator.scaling.decision import Shortage
@@ -128,16 +128,33 @@ class Rooms:
         return all(one in self._stock and self._stock[one].is_final for one in products)
 
     def _join(self, sets: Sequence[frozenset[str]]) -> dict[_Products, int]:
-        """Limits of sets that overlap, together: each alone may be kept, and all cannot."""
-        joined = set(sets)
-        for one in sets:
-            joined |= {one | other for other in joined if one & other}
-            if len(joined) > _MOST_SETS:
-                break
+        """Limits of sets that overlap, together: each alone may be kept, and all cannot.
+
+        All unions of sets that hang together; of more than there is time for, the small ones, and
+        all that hangs together.
+        """
+        joined = dict.fromkeys(sets)
+        waiting = deque(sets)
+        while waiting and len(joined) <= _MOST_SETS:
+            one = waiting.popleft()
+            more = dict.fromkeys(one | other for other in sets if one & other)
+            waiting += [other for other in more if other not in joined]
+            joined |= more
+        joined |= dict.fromkeys(_components(sets))
         return {
             tuple(sorted(one)): sum(self._stock[product].num_gpus for product in one)
             for one in joined
         }
+
+
+def _components(sets: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """Unions of all sets that hang together."""
+    found: list[frozenset[str]] = []
+    for one in sets:
+        apart = [other for other in found if not one & other]
+        whole = one.union(*(other for other in found if one & other))
+        found = [*apart, whole]
+    return found
 
 
 def least_of(service: ServiceInputs) -> dict[str, int]:

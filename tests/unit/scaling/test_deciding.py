@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from quire_operator.scaling.decide import decide
 from quire_operator.scaling.decision import ScalingMemory
 from quire_operator.scaling.inputs import GpuStock, MemoryPressure, Replica, ServiceLevel
 from tests.unit.scaling.worlds import World, accelerator, capability, service
@@ -63,6 +64,29 @@ def test_what_replaces_others_is_ready_before_they_go() -> None:
     world.run(400)
     assert world.ordered["h100"] == 0
     assert world.changes[-1][2].startswith("Down")
+
+
+def test_what_serves_all_for_less_comes_in_place_of_one_more() -> None:
+    kinds = (accelerator("l4"), accelerator("h100", cost_per_hour=3.0))
+    seen = replace(service("l4", "h100"), accelerators=kinds)
+    world = World(seen, rate=8.0, ordered={"l4": 4})
+    world.run(60)
+    world.rate = 16.0
+    world.run(30)
+    assert world.changes[-1][1] == {"l4": 4, "h100": 1}  # six of the first cost 4.80
+    world.run(300)
+    assert world.counts == {"h100": 1}
+
+
+def test_what_serves_all_for_less_comes_beside_what_fails() -> None:
+    kinds = (accelerator("l4"), accelerator("h100", cost_per_hour=3.0))
+    seen = replace(service("l4", "h100"), accelerators=kinds)
+    world = World(seen, rate=8.0, ordered={"l4": 4})
+    world.run(60)
+    for at in range(4):
+        world.replicas[at] = replace(world.replicas[at], is_failing=True, is_ready=False)
+    world.run(5)
+    assert world.counts == {"l4": 4, "h100": 1}
 
 
 def test_without_room_for_both_nothing_is_replaced() -> None:
@@ -154,6 +178,42 @@ def test_nobody_asks_and_somebody_asks_again() -> None:
     world.run(10)
     assert world.counts == {"l4": 1}
     assert world.changes[-1][2].startswith("Wake")
+
+
+def at_zero() -> World:
+    """Nobody has asked for long, and none is left."""
+    changes = {"min_replicas": 0, "scale_to_zero_after_seconds": 60.0}
+    world = World(service("l4", **changes), rate=0.5, ordered={"l4": 1})
+    world.run(400)
+    world.rate = 0.0
+    world.run(900)
+    assert world.counts == {}
+    return world
+
+
+def test_a_restart_wakes_nobody() -> None:
+    world = at_zero()
+    world.memory = ScalingMemory()
+    world.changes.clear()
+    world.run(60)
+    assert world.changes == []
+    world.num_waiting = 1
+    assert world.step().action == "Wake"
+
+
+@pytest.mark.parametrize("back", [1.0, 300.0, 3600.0])
+@pytest.mark.parametrize("is_between", [False, True])
+def test_a_clock_that_goes_back_wakes_nobody(back: float, *, is_between: bool) -> None:
+    world = at_zero()
+    world.changes.clear()
+    world.now -= back
+    world._since -= back
+    if is_between:  # seen first when another service's spec has changed
+        other = replace(world.inputs().services[0], key="team/other")
+        both = replace(world.inputs(), services=(*world.inputs().services, other))
+        _, world.memory = decide(both, world.memory, changed=["team/other"])
+    world.run(60)
+    assert world.changes == []
 
 
 def test_without_scale_to_zero_after_one_stays() -> None:

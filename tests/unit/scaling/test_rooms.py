@@ -1,5 +1,6 @@
 """GPUs that services compete for: who is served first, and when a number of GPUs is a limit."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from quire_operator.scaling.decide import decide
 from quire_operator.scaling.decision import ScalingMemory, Shortage
 from quire_operator.scaling.inputs import GpuStock, Replica, ScalingInputs, ServiceInputs
 from quire_operator.scaling.rooms import Rooms
-from tests.unit.scaling.worlds import accelerator, service
+from tests.unit.scaling.worlds import INTERVAL, World, accelerator, service
 
 NOW = 10_000.0
 PRODUCT = "NVIDIA-L4"
@@ -143,6 +144,41 @@ def test_sets_of_products_that_overlap_share_what_there_is() -> None:
         0
     ]
     assert sum(sum(one.replicas.values()) for one in found.services) == 3
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ("AB", "CD", "EF", "BC", "DE"),
+        ("AB", "CD", "EF", "GH", "BC", "FG", "DE"),
+        tuple(a + b for a, b in itertools.pairwise("ABCDEFGHIJKLMNOPQRST")),
+    ],
+)
+def test_chains_of_sets_that_overlap_share_what_there_is(sets: tuple[str, ...]) -> None:
+    products = sorted(set("".join(sets)))
+    stock = tuple(GpuStock(product=one, num_gpus=1, is_final=True) for one in products)
+    worlds = [
+        World(
+            service(
+                key=f"team/{number}", accelerators=(accelerator("l4", products=tuple(products)),)
+            ),
+            rate=50.0,
+        )
+        for number, products in enumerate(sets)
+    ]
+    memory = ScalingMemory()
+    for _ in range(12):
+        for one in worlds:
+            one.now += INTERVAL
+            one._arrive()
+            one._start()
+        services = tuple(one.inputs().services[0] for one in worlds)
+        inputs = ScalingInputs(now=worlds[0].now, services=services, stock=stock)
+        decision, memory = decide(inputs, memory)
+        for world, decided in zip(worlds, decision.services, strict=True):
+            world._apply(decided)
+        assert sum(sum(one.counts.values()) for one in worlds) <= len(products)
+    assert sum(sum(one.counts.values()) for one in worlds) > 0
 
 
 def test_where_there_can_be_no_more_nobody_waits_for_what_others_are_to_have() -> None:
