@@ -62,7 +62,7 @@ class Sent:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    # with fewer of the trace's minutes the 95th percentile lies where long prompts begin: 0.4 or 0.9 s
+    # of fewer minutes the 95th percentile lies where long prompts begin: at 0.4 or at 0.9 s
     parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--requests-per-second", type=float, default=1.5)
     parser.add_argument("--json", type=Path)
@@ -74,6 +74,7 @@ def main() -> None:
         "num_requests": len(trace),
         "num_refused": num_refused,
         "cores_used": used,
+        "load_average": os.getloadavg()[1],
     }
     for name, value in figures.items():
         print(f"{name:32s} {value:10.3f}")
