@@ -1,6 +1,9 @@
 """Where compiled kernels are kept, and which packs an engine takes."""
 
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +76,29 @@ def test_a_cache_that_cannot_be_written_keeps_nobody_from_starting(
     (tmp_path / "file").write_text("")
     prepare_kernels("sm90", {"QUIRE_CACHE": str(tmp_path / "file")})
     assert "cannot be kept for the next start" in caplog.text
+
+
+COMPILE = """
+from quire_engine.config import EngineConfig, ModelConfig, SchedulerConfig
+from quire_engine.execution.cuda.ahead import compile_model
+from tests.unit.execution.cuda_cases import tiny_spec
+
+config = EngineConfig(
+    model=ModelConfig(max_model_len=64),
+    scheduler=SchedulerConfig(max_num_seqs=1, max_num_batched_tokens=64),
+)
+compile_model(config, tiny_spec(), "sm80", has_head_norms=False)
+"""
+
+
+def test_all_kernels_of_a_model_are_compiled_without_a_device(tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "TRITON_STORE_BINARY_ONLY": "1"}
+    subprocess.run([sys.executable, "-c", COMPILE], env=environment, check=True)
+    kernels = {file.stem for file in tmp_path.glob("*/*.cubin")}
+    assert kernels >= {
+        *("locate_kernel", "gather_kernel", "rms_norm_kernel", "rope_cache_kernel"),
+        *("prefill_attention_kernel", "decode_attention_kernel", "gated_kernel", "store_kernel"),
+        *("scan_kernel", "join_kernel", "choose_kernel", "search_kernel"),
+        *("fetch_kernel", "write_kernel", "copy_blocks_kernel"),
+    }
