@@ -1,8 +1,9 @@
 """How much is asked: from gateways' counts to requests per second in buckets of lengths.
 
 Arrivals are counted by length of prompt at once; how long answers are is known when they have
-ended, from a memory that halves every five minutes. The rate is that of five minutes, unless a
-shorter window says, beyond what chance makes of it, that it has changed.
+ended, from a memory that halves every two and a half minutes, or five where few answers end. The
+rate is that of five minutes, unless a shorter window says, beyond what chance makes of it, that it
+has changed.
 """
 
 import math
@@ -27,7 +28,10 @@ _LEAST_FREEDOM = 5
 """Samples less their means: of fewer, dispersion is not taken."""
 _DOUBT = 2.0
 """Standard deviations that are not believed of what was watched for a moment only."""
-_HALF_LIFE_SECONDS = 300.0
+_HALF_LIFE_SECONDS = 150.0
+_LONG_HALF_LIFE_SECONDS = 300.0
+_ENOUGH_ANSWERS = 500.0
+"""So many must be remembered: of fewer, a few long prompts are many."""
 _PARTS = 5
 """Of the stabilization window."""
 _PASSING = 0.8
@@ -104,7 +108,9 @@ def remember(
             for promise in ("first_token", "per_token"):
                 name = f"num_{promise}_{kind}"
                 kept[index] += max(getattr(gateway, name) - getattr(before, name), 0)
-    fade = 0.5 ** (max(elapsed, 0.0) / _HALF_LIFE_SECONDS)
+    is_enough = sum(map(sum, memory.ended)) >= _ENOUGH_ANSWERS
+    half_life = _HALF_LIFE_SECONDS if is_enough else _LONG_HALF_LIFE_SECONDS
+    fade = 0.5 ** (max(elapsed, 0.0) / half_life)
     is_asked = any(arrivals) or any(one.num_waiting for one in gateways)
     samples = memory.samples
     if elapsed > 0 and arrivals:

@@ -195,12 +195,33 @@ def _grow(case: Case, rates: list[float]) -> dict[str, int]:
     """What there is and what is missing."""
     grown = case.sizing.grow(rates)
     if grown.is_feasible:
-        return dict(grown.replicas)
+        return _grow_otherwise(case, grown, rates) or dict(grown.replicas)
     afresh = case.sizing.afresh(rates)
     case.note_infeasible(min(grown.unserved, afresh.unserved))
     # no room for more of what there is: what does more of it takes its place
     is_much_better = grown.unserved - afresh.unserved > _MUCH_BETTER
     return case.limits.clamp(afresh.replicas if is_much_better else grown.replicas)
+
+
+def _grow_otherwise(case: Case, grown: Mix, rates: list[float]) -> dict[str, int] | None:
+    """What would serve alone beside what there is, if that costs so much less than to add to it.
+
+    Something has to come anyway, so no window is waited for as before a move; what is then too
+    much goes when this serves. None: it does not save enough.
+    """
+    sizing, fleet, limits = case.sizing, case.fleet, case.limits
+    costs = grown.cost - limits.cost(fleet.ordered) + limits.cost(fleet.useful)
+    if _ALMOST * sizing.least_cost(rates) > (1.0 - _WORTH_MOVING) * costs:
+        return None
+    mix = sizing.afresh([rate * (1.0 + _MOVE_MARGIN) for rate in rates])
+    both = {
+        name: count + max(mix.replicas[name] - fleet.useful[name], 0)
+        for name, count in fleet.ordered.items()
+    }
+    saving = _least_saving(limits.cost(both) - grown.cost, costs)
+    if not mix.is_feasible or costs - mix.cost < saving or not limits.allow(both):
+        return None
+    return both
 
 
 def _up_by_one(case: Case) -> Step | None:
@@ -262,7 +283,7 @@ def _move(case: Case, rates: list[float]) -> Step | None:
         return None
     both = {name: max(count, mix.replicas[name]) for name, count in fleet.ordered.items()}
     coming = limits.cost(both) - costs
-    saving = max(coming * _START_SECONDS / _STAY_SECONDS, _WORTH_MOVING * costs)
+    saving = _least_saving(coming, costs)
     if case.has_added_lately or both == fleet.ordered or costs - mix.cost < saving:
         return None
     now = sizing.shrink(case.rates_now)
@@ -282,6 +303,11 @@ def _move(case: Case, rates: list[float]) -> Step | None:
         wanted=mix.replicas,
         reason=f"the same is served for {mix.cost:.2f} an hour instead of {costs:.2f}",
     )
+
+
+def _least_saving(coming: float, costs: float) -> float:
+    """An hour, that others must save who cost `coming` more as long as both are there."""
+    return max(coming * _START_SECONDS / _STAY_SECONDS, _WORTH_MOVING * costs)
 
 
 def _take_away(case: Case, wanted: Mapping[str, int], rates: list[float]) -> Step:

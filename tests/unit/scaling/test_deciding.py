@@ -81,12 +81,12 @@ def test_what_serves_all_for_less_comes_in_place_of_one_more() -> None:
 def test_what_serves_all_for_less_comes_beside_what_fails() -> None:
     kinds = (accelerator("l4"), accelerator("h100", cost_per_hour=3.0))
     seen = replace(service("l4", "h100"), accelerators=kinds)
-    world = World(seen, rate=8.0, ordered={"l4": 4})
+    world = World(seen, rate=12.0, ordered={"l4": 6})
     world.run(60)
-    for at in range(4):
+    for at in range(6):
         world.replicas[at] = replace(world.replicas[at], is_failing=True, is_ready=False)
     world.run(5)
-    assert world.counts == {"l4": 4, "h100": 1}
+    assert world.counts == {"l4": 6, "h100": 1}
 
 
 def test_without_room_for_both_nothing_is_replaced() -> None:
