@@ -207,7 +207,8 @@ def _grow_otherwise(case: Case, grown: Mix, rates: list[float]) -> dict[str, int
     """What would serve alone beside what there is, if that costs so much less than to add to it.
 
     Something has to come anyway, so no window is waited for as before a move; what is then too
-    much goes when this serves. None: it does not save enough.
+    much goes when this serves. It is no dearer than what there is: a peak may pass, and what was
+    added for it would go. None: it does not save enough.
     """
     sizing, fleet, limits = case.sizing, case.fleet, case.limits
     costs = grown.cost - limits.cost(fleet.ordered) + limits.cost(fleet.useful)
@@ -219,9 +220,8 @@ def _grow_otherwise(case: Case, grown: Mix, rates: list[float]) -> dict[str, int
         for name, count in fleet.ordered.items()
     }
     saving = _least_saving(limits.cost(both) - grown.cost, costs)
-    if not mix.is_feasible or costs - mix.cost < saving or not limits.allow(both):
-        return None
-    return both
+    is_cheaper = mix.cost <= min(costs - saving, limits.cost(fleet.ordered))
+    return both if mix.is_feasible and is_cheaper and limits.allow(both) else None
 
 
 def _up_by_one(case: Case) -> Step | None:
