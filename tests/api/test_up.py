@@ -97,6 +97,11 @@ def test_edits_scale_and_roll_and_a_broken_one_changes_nothing(tmp_path: Path) -
         assert first["name"] not in [one["name"] for one in up.engines()]
         assert up.snapshot()["file_problem"] == ""
 
+        fixed = rolled["spec"] | {"scaling": {"minReplicas": 2, "mode": "External"}}
+        up.write(rolled | {"spec": fixed})
+        wait_until(lambda: up.condition("ScalingActive") == ("False", "External"))
+        assert len(up.engines()) == 2  # spec.replicas is 1, and nobody has set it anew
+
         up.write(rolled | {"spec": rolled["spec"] | {"suspend": True}})
         wait_until(lambda: not up.service()["engines"])
         assert up.condition("Ready") == ("False", "Suspended")

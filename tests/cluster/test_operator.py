@@ -396,3 +396,32 @@ def test_in_single_namespaces_it_needs_no_rights_elsewhere(
     finally:
         install(api_cluster)
         api_cluster.api.call("delete", "namespace", outside, "--timeout=120s")
+
+
+@pytest.mark.parametrize("mode", ["External", "Recommend"])
+def test_who_leaves_auto_loses_no_replica_until_spec_replicas_is_set(
+    api_cluster: Cluster, kubeconfig: Path, log: Path, namespace: str, mode: str
+) -> None:
+    flags = ("--lease-seconds=3", "--engine-image=engine:1")
+    here = f"--namespace={namespace}"
+
+    def ordered() -> int:
+        return int(get(api_cluster, "deployment", namespace, "chat-l4")["spec"]["replicas"])
+
+    with RunningOperator(kubeconfig, log, *flags):
+        make(api_cluster, namespace, replicas=1, scaling={"minReplicas": 4})
+        wait_for_status(api_cluster, namespace)
+        assert ordered() == 4
+    left = {"spec": {"scaling": {"mode": mode}}}
+    api_cluster.api.call(
+        "patch", "qis/chat", here, "--type=merge", f"--patch={json.dumps(left)}"
+    )  # while no operator looks
+    with RunningOperator(kubeconfig, log.with_name("another.log"), *flags):
+        body = wait_for_status(api_cluster, namespace)
+        assert body["status"]["keptReplicas"]["replicas"] == body["status"]["desiredReplicas"] == 4
+        assert ordered() == 4
+
+        api_cluster.api.call("scale", "qis/chat", here, "--replicas=3")
+        wait_until(lambda: ordered() == 3, seconds=60)
+        api_cluster.api.call("scale", "qis/chat", here, "--replicas=1")
+        wait_until(lambda: ordered() == 1, seconds=60)

@@ -5,10 +5,12 @@ from datetime import datetime
 
 from quire_operator.planner.degraded import degraded
 from quire_operator.planner.findings import Findings
+from quire_operator.planner.kept import held
 from quire_operator.planner.memory import Misfit
 from quire_operator.planner.names import ENGINE_PORT
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.placement import Placement
+from quire_operator.planner.ready import ready
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.planner.unscheduled import NoNode, why_no_node
 from quire_operator.planner.words import Said, num_replicas, several
@@ -16,13 +18,6 @@ from quire_operator.resource.accelerator import Accelerator
 from quire_operator.resource.status import CONDITION_TYPES, Condition, ConditionType
 
 _MAX_MESSAGE = 2000
-_GOOD_WHEN_FALSE = frozenset(("Degraded", "Progressing"))
-_WORST_FIRST: tuple[ConditionType, ...] = (
-    "Degraded",
-    "GPUsAvailable",
-    "Available",
-    "Progressing",
-)
 _NO_INVENTORY = "this operator works in single namespaces and sees no nodes: it tries again by time"
 
 
@@ -44,7 +39,7 @@ def conditions(
         "ScalingActive": _scaling_active(observed),
         "MetricsFresh": _metrics_fresh(observed, findings),
     }
-    said["Ready"] = _ready(observed, placement, findings, said)
+    said["Ready"] = ready(observed, placement, findings, said)
     before = {one.type: one for one in observed.service.status.conditions}
     return tuple(
         _condition(kind, said[kind], before.get(kind), observed.service.generation, now)
@@ -73,39 +68,6 @@ def _condition(
 def stamp(now: datetime) -> str:
     """A time as the API server writes it."""
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _ready(
-    observed: Observed, placement: Placement, findings: Findings, said: dict[ConditionType, Said]
-) -> Said:
-    """The summary: everything that was asked for is there, in its newest form."""
-    if observed.service.spec.suspend:
-        return False, "Suspended", "spec.suspend is true: set it to false to run it again"
-    for kind in _WORST_FIRST:
-        status, reason, message = said[kind]
-        is_bad = status is (kind in _GOOD_WHEN_FALSE)
-        if kind == "GPUsAvailable" and findings.num_ready >= findings.num_wanted:
-            continue  # others stand in for what has no node
-        if is_bad:
-            return False, reason, message
-    if findings.num_wanted == 0:
-        return True, "ScaledToZero", f"no replica is wanted: {_how_to_start(observed)}"
-    num_more = sum(placement.replicas.values()) - findings.num_wanted
-    more = (
-        f"; for {num_more} more there is no node" if placement.short_since and num_more > 0 else ""
-    )
-    if findings.num_wanted == 1:
-        return True, "AllReady", f"the only replica is ready{more}"
-    return True, "AllReady", f"all {findings.num_wanted} replicas are ready{more}"
-
-
-def _how_to_start(observed: Observed) -> str:
-    """What brings a first replica."""
-    if observed.service.spec.scaling.mode == "Auto":
-        if observed.is_scaling:
-            return "the first request brings one"
-        return "this operator starts none by itself; set scaling.minReplicas to 1 or more"
-    return "set spec.replicas to 1 or more, by kubectl scale for instance"
 
 
 def _available(findings: Findings) -> Said:
@@ -195,9 +157,9 @@ def _scaling_active(observed: Observed) -> Said:
     if spec.suspend:
         return False, "Suspended", "spec.suspend is true"
     if spec.scaling.mode == "External":
-        return False, "External", "spec.replicas is written from outside"
+        return False, "External", _from_outside(observed)
     if spec.scaling.mode == "Recommend":
-        return False, "RecommendOnly", "spec.replicas is written from outside; status recommends"
+        return False, "RecommendOnly", f"{_from_outside(observed)}; status recommends"
     if not observed.is_scaling:
         words = (
             "nothing scales here: replicas are spec.replicas, and at least scaling.minReplicas;"
@@ -207,6 +169,16 @@ def _scaling_active(observed: Observed) -> Said:
     if observed.scaled is None:
         return None, "NotDecidedYet", "replicas stay as they are until traffic has been looked at"
     return True, observed.scaled.code, observed.scaled.words
+
+
+def _from_outside(observed: Observed) -> str:
+    kept = held(observed)
+    if kept is None:
+        return "spec.replicas is written from outside"
+    return (
+        f"{num_replicas(kept.replicas)} stay as under Auto until spec.replicas, which is"
+        f" {kept.spec_replicas}, is set to another number"
+    )
 
 
 def _metrics_fresh(observed: Observed, findings: Findings) -> Said:

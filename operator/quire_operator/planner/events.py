@@ -5,8 +5,12 @@ That all is ready says that all has a node and is settled; and what is under way
 
 from typing import NamedTuple
 
+from quire_operator.planner.ready import SCALING_UP
+from quire_operator.resource.kinds import ScalingMode
 from quire_operator.resource.status import Condition, InferenceServiceStatus
 
+RECOMMENDED = "ScalingRecommended"
+"""Nothing was scaled."""
 _GOOD_WHEN_FALSE = frozenset(("Degraded", "Progressing"))
 _SILENT = frozenset(("ModelLoaded", "MetricsFresh", "ScalingActive"))
 """Said by others, or too often."""
@@ -21,13 +25,20 @@ class Event(NamedTuple):
     message: str
 
 
-def transitions(before: InferenceServiceStatus, after: InferenceServiceStatus) -> list[Event]:
+def transitions(
+    before: InferenceServiceStatus, after: InferenceServiceStatus, mode: ScalingMode
+) -> list[Event]:
     """What has become so, or for another reason."""
-    return [*_scaled(before, after), *_transitions(before, after)]
+    return [*_scaled(before, after, mode), *_transitions(before, after)]
 
 
-def _scaled(before: InferenceServiceStatus, after: InferenceServiceStatus) -> list[Event]:
-    """The change of the number of replicas, with its reason."""
+def _scaled(
+    before: InferenceServiceStatus, after: InferenceServiceStatus, mode: ScalingMode
+) -> list[Event]:
+    """The change of the number of replicas, with its reason; or what would be changed.
+
+    Advice is told without figures: the same is told once, however the traffic goes to and fro.
+    """
     decision = after.last_scaling_decision
     if decision is None or decision == before.last_scaling_decision:
         return []
@@ -37,7 +48,13 @@ def _scaled(before: InferenceServiceStatus, after: InferenceServiceStatus) -> li
         for one in decision.after
         if one.replicas != old.get(one.name, 0)
     ]
-    return [Event("Normal", "Scaled", f"{', '.join(parts)}: {decision.reason}")] if parts else []
+    if not parts:
+        return []
+    change = ", ".join(parts)
+    if mode == "Recommend":
+        words = f"Auto would scale {change}; status.lastScalingDecision says why"
+        return [Event("Normal", RECOMMENDED, words)]
+    return [Event("Normal", "Scaled", f"{change}: {decision.reason}")]
 
 
 def _transitions(before: InferenceServiceStatus, after: InferenceServiceStatus) -> list[Event]:
@@ -48,6 +65,9 @@ def _transitions(before: InferenceServiceStatus, after: InferenceServiceStatus) 
         if one.type not in _SILENT and _has_changed(old.get(one.type), one)
     }
     ready = changed.pop("Ready", None)
+    if ready is not None and ready.reason == SCALING_UP:
+        changed = {name: one for name, one in changed.items() if name == "GPUsAvailable"}
+        return [_event(one) for one in (ready, *changed.values())]
     if ready is not None and ready.status == "True":
         return [_event(ready)]
     if not old and "Progressing" in changed:

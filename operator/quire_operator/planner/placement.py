@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from quire_engine.errors import ConfigError
 from quire_engine.profiles.gpus import find_gpu
 from quire_operator.planner.durations import seconds
+from quire_operator.planner.kept import held, held_on
 from quire_operator.planner.observed import Observed, Pod, moment
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.resource.accelerator import Accelerator
@@ -51,7 +52,7 @@ def place(observed: Observed, settings: PlannerSettings, now: datetime) -> Place
         else one.max_replicas
         for one in accelerators
     }
-    firm = _fill(accelerators, wanted_replicas(observed), capped)
+    firm = _fill(accelerators, wanted_replicas(observed), capped, held_on(observed))
     replicas, leaving = _make_before_break(observed, firm, short)
     return Placement(
         replicas=replicas,
@@ -121,6 +122,9 @@ def wanted_replicas(observed: Observed) -> int:
             return max(spec.scaling.min_replicas, least)
         return max(firm, min(sum(decided.values()), max(spec.scaling.min_replicas, 1)))
     if spec.scaling.mode != "Auto":
+        if kept := held(observed):
+            most = sum(one.max_replicas for one in spec.accelerators)
+            return max(min(kept.replicas, most), least)
         return max(spec.replicas, least)
     bounded = min(spec.replicas, spec.scaling.max_replicas)
     return max(spec.scaling.min_replicas, bounded, least)
@@ -139,11 +143,19 @@ def price_of(accelerator: Accelerator) -> float | None:
 
 
 def _fill(
-    accelerators: Sequence[Accelerator], wanted: int, capped: Mapping[str, int]
+    accelerators: Sequence[Accelerator],
+    wanted: int,
+    capped: Mapping[str, int],
+    staying: Mapping[str, int],
 ) -> dict[str, int]:
-    """Each accelerator's minimum, then the cheapest up to its cap."""
+    """Each accelerator's minimum, what stays on it, then the cheapest up to its cap."""
     replicas = {one.name: min(one.min_replicas, capped[one.name]) for one in accelerators}
     left = max(wanted - sum(replicas.values()), 0)
+    for name, several in staying.items():
+        if name in replicas:
+            more = min(max(min(several, capped[name]) - replicas[name], 0), left)
+            replicas[name] += more
+            left -= more
     for accelerator in sorted(accelerators, key=_cheapest_first):
         more = min(capped[accelerator.name] - replicas[accelerator.name], left)
         replicas[accelerator.name] += more

@@ -57,7 +57,9 @@ def plan(observed: Observed, settings: PlannerSettings, now: datetime) -> Plan:
     return Plan(
         objects=tuple(_owned(observed, body) for body in objects),
         status=status,
-        events=tuple(transitions(observed.service.status, status)),
+        events=tuple(
+            transitions(observed.service.status, status, observed.service.spec.scaling.mode)
+        ),
         look_again_at=_earliest(placement, rollouts),
     )
 

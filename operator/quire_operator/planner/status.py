@@ -4,12 +4,14 @@ from datetime import datetime
 
 from quire_operator.planner.conditions import conditions, stamp
 from quire_operator.planner.findings import Findings
+from quire_operator.planner.kept import keep
 from quire_operator.planner.memory import Misfit
 from quire_operator.planner.names import engine_selector
 from quire_operator.planner.network import url_of
 from quire_operator.planner.observed import Engine, Observed
 from quire_operator.planner.pinning import resolve
-from quire_operator.planner.placement import Placement, price_of
+from quire_operator.planner.placement import Placement, price_of, wanted_replicas
+from quire_operator.planner.ready import promised
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.resource.status import (
     AcceleratorStatus,
@@ -42,6 +44,8 @@ def status_of(
         replicas=findings.num_pods,
         ready_replicas=findings.num_ready,
         desired_replicas=sum(placement.replicas.values()),
+        promised_replicas=promised(observed, findings),
+        kept_replicas=keep(observed, wanted_replicas(observed), placement.replicas),
         model=service.served_name,
         resolved_revision=revision,
         resolved_source=source,

@@ -42,7 +42,10 @@ def of_unreadable(
 def of_refused(status: InferenceServiceStatus, words: str, now: datetime) -> InferenceServiceStatus:
     """A status that the API server has to take, in place of one that it did not."""
     bare = InferenceServiceStatus(
-        observed_generation=status.observed_generation, conditions=status.conditions
+        observed_generation=status.observed_generation,
+        conditions=status.conditions,
+        promised_replicas=status.promised_replicas,
+        kept_replicas=status.kept_replicas,
     )
     told = f"the API server did not take the status: {words[:_MAX_WORDS]}"
     return _not_ready(bare, status.observed_generation, "StatusRefused", told, now)

@@ -14,7 +14,7 @@ from datetime import datetime
 from quire_operator.cluster.api import Body, ClusterApi
 from quire_operator.cluster.store import Key
 from quire_operator.logs import of
-from quire_operator.planner.events import Event
+from quire_operator.planner.events import RECOMMENDED, Event
 from quire_operator.planner.names import MANAGER
 from quire_operator.resource.crd import API_VERSION, KIND
 from quire_operator.resource.reading import InferenceService
@@ -26,6 +26,10 @@ _AT_ONCE = 25
 _REFILL_SECONDS = 60.0
 """Until it may have one more."""
 _MOST_UNPOSTED = 10_000
+_ADVICE_SECONDS = 3600.0
+"""So long the same advice is not told again, whatever else was advised meanwhile."""
+_MOST_ADVICE = 100
+"""Of one service, that is known to be told."""
 
 
 @dataclass
@@ -42,6 +46,8 @@ class EventWriter:
         self._api = api
         self._clock = clock
         self._buckets: dict[Key, _Bucket] = {}
+        self._advice: dict[Key, dict[str, float]] = {}
+        """When what was advised, by its words."""
         self._unposted: asyncio.Queue[Body] = asyncio.Queue(_MOST_UNPOSTED)
 
     @property
@@ -51,6 +57,7 @@ class EventWriter:
 
     def forget(self, service: Key) -> None:
         """A service is gone; one that comes back soon has as many left as it had."""
+        self._advice.pop(service, None)
         bucket = self._buckets.get(service)
         if bucket is not None and self._refill(bucket) >= _AT_ONCE:
             del self._buckets[service]
@@ -58,6 +65,8 @@ class EventWriter:
     def post(self, service: InferenceService, events: Sequence[Event], now: datetime) -> None:
         """Log events, and write them when there is time for it: the next service comes first."""
         for event in events:
+            if event.reason == RECOMMENDED and not self._is_new_advice(service.key, event.message):
+                continue
             _log.info(
                 "%s/%s: %s: %s",
                 *service.key,
@@ -76,6 +85,15 @@ class EventWriter:
                 await self._api.post_event(body)
             except Exception:  # noqa: BLE001 - a bug must not stop the operator
                 _log.exception("an event could not be written")
+
+    def _is_new_advice(self, service: Key, words: str) -> bool:
+        known, now = self._advice.get(service, {}), self._clock()
+        lately = {one: at for one, at in known.items() if now - at < _ADVICE_SECONDS}
+        is_new = words not in lately
+        if is_new:
+            lately = dict(list(lately.items())[1 - _MOST_ADVICE :]) | {words: now}
+        self._advice[service] = lately
+        return is_new
 
     def _takes(self, service: Key) -> bool:
         bucket = self._buckets.setdefault(service, _Bucket(_AT_ONCE, self._clock()))

@@ -60,7 +60,7 @@ class ScalingRecords:
         record = None
         if decision.is_change:
             record = _record(before, decision.replicas, decision, now)
-        elif mode == "Recommend" and self._is_new_advice(key, decision.wanted):
+        elif mode == "Recommend" and self._is_new_advice(observed, decision.wanted):
             record = _record(before, decision.wanted, decision, now)
         if record is not None:
             self._last[key] = record
@@ -69,8 +69,9 @@ class ScalingRecords:
         self._outcomes[key] = outcome
         return Taken(is_news, record)
 
-    def _is_new_advice(self, key: _Key, wanted: Mapping[str, int]) -> bool:
-        last = self._last.get(key)
+    def _is_new_advice(self, observed: Observed, wanted: Mapping[str, int]) -> bool:
+        service = observed.service
+        last = self._last.get(service.key, service.status.last_scaling_decision)
         return last is None or {one.name: one.replicas for one in last.after} != dict(wanted)
 
 

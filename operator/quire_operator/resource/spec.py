@@ -202,7 +202,8 @@ class Scaling(Part, frozen=True, kw_only=True):
 
     mode: ScalingMode = "Auto"
     """Auto: quire decides. External: spec.replicas decides, written by kubectl scale, an HPA or
-    KEDA. Recommend: as External, and status says what Auto would do."""
+    KEDA. Recommend: as External, and status says what Auto would do. From Auto to either, as many
+    replicas as there are stay until spec.replicas is set to another number."""
     min_replicas: Count = 1
     """Fewest replicas over all accelerators; 0 allows none at all."""
     max_replicas: Count = 10
@@ -316,7 +317,7 @@ class InferenceServiceSpec(Part, frozen=True, kw_only=True):
 
     replicas: Count = 1
     """Replicas to run with scaling.mode External or Recommend; with Auto, how many to begin
-    with."""
+    with. When Auto is left, what runs stays until this is set to another number."""
     suspend: bool = False
     """Run nothing, and keep everything else as it is."""
     priority: Annotated[int, Meta(ge=-1000, le=1000)] = 0

@@ -91,6 +91,19 @@ class ReplicasOn(Part, frozen=True, kw_only=True, omit_defaults=False):
     """How many."""
 
 
+class KeptReplicas(Part, frozen=True, kw_only=True, omit_defaults=False):
+    """What scaling.mode Auto runs, and what stays when the mode is left."""
+
+    replicas: Total
+    """Over all accelerators."""
+    spec_replicas: Count
+    """What spec.replicas was meanwhile: once it is another number, that one counts."""
+    accelerators: Annotated[
+        tuple[ReplicasOn, ...], Meta(max_length=16, extra_json_schema=_BY_NAME)
+    ] = ()
+    """On which accelerators."""
+
+
 class ScalingDecision(Part, frozen=True, kw_only=True, omit_defaults=False):
     """The last time that the number of replicas was changed, and why."""
 
@@ -123,6 +136,12 @@ class InferenceServiceStatus(Part, frozen=True, kw_only=True, omit_defaults=Fals
     """Engine pods that answer."""
     desired_replicas: Total = 0
     """Engine pods that are wanted."""
+    promised_replicas: Total | None = None
+    """Engine pods without which the service is not Ready: as many as were wanted when all of them
+    answered last, or fewer where fewer are wanted. More are on their way, and Ready meanwhile."""
+    kept_replicas: KeptReplicas | None = None
+    """What scaling.mode Auto runs. When the mode is left it stays so until spec.replicas is
+    changed; absent: spec.replicas counts."""
     model: Word = ""
     """What clients put in "model"."""
     resolved_revision: Word = ""
