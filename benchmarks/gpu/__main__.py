@@ -3,7 +3,8 @@
 Each piece is a process of its own that writes JSON into the folder of results, with the card, its
 clocks and its peaks, and leaves what other pieces wrote there. One that fails or takes longer than
 ten minutes is told of, and the others run. Weights are random, but for `parity`: that needs the
-files of a small model, the ones `quire serve` takes without being told, or `--model`.
+files of a small model, the ones `quire serve` takes without being told, or `--model`. The servers'
+models lie in a temporary folder: 16 GB of disk.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ def compile_model(
     UnsupportedError
         There are no tiles for the architecture.
     """
+    devices = devices_of(arch)
     platform = Platform(torch.device("meta"), dtype_of(config))
     max_model_len = choose_max_model_len(config, spec)
     check_supported(config, spec, max_model_len)
@@ -71,7 +72,7 @@ def compile_model(
     )
     num_blocks = -(-max_model_len // config.cache.block_size)
     config = replace(config, cache=replace(config.cache, max_num_blocks=num_blocks))
-    for device in devices_of(arch):
+    for device in devices:
         with compiling_for(device), torch.inference_mode():
             state = create_state(config, platform, decoder)
             for step in _steps(config, state):
