@@ -296,18 +296,21 @@ def status(cluster: Cluster) -> dict[str, Any]:
     return found
 
 
+FLAGS = (
+    "--lease-seconds=3",
+    "--engine-image=engine:1",
+    f"--gateway-namespace={SYSTEM}",
+    "--scale-seconds=1",
+    "--poll-seconds=5",
+    "--log-format=text",
+)
+
+
 @pytest.mark.slow
 def test_load_brings_replicas_of_two_types_and_cuts_no_stream_when_they_go(
     api_cluster: Cluster, ways: list[Path], tmp_path: Path
 ) -> None:
-    flags = [
-        "--lease-seconds=3",
-        "--engine-image=engine:1",
-        f"--gateway-namespace={SYSTEM}",
-        "--scale-seconds=1",
-        "--poll-seconds=5",
-        "--log-format=text",
-    ]
+    flags = [*FLAGS]
     root = tmp_path / "root"
     root.write_bytes(ROOT_SECRET)
     with (
@@ -342,3 +345,50 @@ def test_load_brings_replicas_of_two_types_and_cuts_no_stream_when_they_go(
     assert "would have carried" in said["lastScalingDecision"]["reason"]
     scaled = [one["message"] for one in events if one["reason"] == "Scaled"]
     assert any("h100 0 -> " in one for one in scaled)
+
+
+@pytest.mark.slow
+def test_an_accelerator_that_leaves_the_spec_serves_until_others_do(
+    api_cluster: Cluster, ways: list[Path], tmp_path: Path
+) -> None:
+    flags = [*FLAGS]
+    root = tmp_path / "root"
+    root.write_bytes(ROOT_SECRET)
+    l4, h100 = SPEC["accelerators"]
+    scaling = {"minReplicas": 2, "maxReplicas": 4, "stabilization": {"down": "60s"}}
+    counts: list[dict[str, int]] = []
+
+    def is_replaced() -> bool:
+        counts.append(replicas(api_cluster))
+        return "l4" not in counts[-1]
+
+    with (
+        Kubelet(api_cluster, tmp_path) as kubelet,
+        Routed(ways[1], tmp_path / "gateway.log", f"--root-secret-file={root}") as gateway,
+    ):
+        wait_until(gateway.is_ready)
+        flags.append(f"--gateway-urls={management_of(gateway)}")
+        spec = SPEC | {"scaling": scaling}
+        answer = apply(api_cluster, service("chat", PLACE, **spec | {"accelerators": [l4]}))
+        assert answer.returncode == 0, answer.stderr
+        with RunningOperator(ways[0], tmp_path / "operator.log", *flags):
+            wait_until(lambda: bool(kubelet.problem) or num_engines(gateway) == 2, seconds=240)
+            assert kubelet.problem == ""
+            with Load(gateway, per_second=0.5, num_tokens=60) as load:
+                wait_until(lambda: load.num_whole >= 2, seconds=120)
+                answer = apply(
+                    api_cluster, service("chat", PLACE, **spec | {"accelerators": [h100]})
+                )
+                assert answer.returncode == 0, answer.stderr
+                wait_until(is_replaced, seconds=240)
+                num_whole = load.num_whole
+                wait_until(lambda: load.num_whole > num_whole, seconds=120)
+        events = api_cluster.api.get(f"/api/v1/namespaces/{PLACE}/events")["items"]
+    assert kubelet.problem == ""
+    assert all(one.get("l4", 2) == 2 for one in counts)
+    assert any(one.get("l4") and one.get("h100", 0) >= 2 for one in counts)
+    assert load.cut == []
+    assert load.refused == 0
+    scaled = [one["message"] for one in events if one["reason"] == "Scaled"]
+    assert any("h100 0 -> 2: l4 left the spec" in one for one in scaled)
+    assert any(one.startswith("l4 2 -> 0: l4 left the spec, and others serve") for one in scaled)

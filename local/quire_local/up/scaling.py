@@ -105,7 +105,10 @@ class LocalScaling:
             )
             for one in service.accelerators
         )
-        return replace(service, accelerators=accelerators)
+        leaving = tuple(
+            replace(one, products=self._inventory.names_of(one.products)) for one in service.leaving
+        )
+        return replace(service, accelerators=accelerators, leaving=leaving)
 
     def _take(self, observed: Observed, decision: ServiceDecision) -> bool:
         key, spec = observed.service.key, observed.service.spec

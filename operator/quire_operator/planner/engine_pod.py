@@ -5,6 +5,7 @@ what is written. Loading a model belongs to the startup probe, so that the liven
 kills an engine that still downloads.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import to_builtins
@@ -204,6 +205,24 @@ def _affinity(accelerator: Accelerator) -> Body:
     }
     terms = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def products_of(template: Mapping[str, Any]) -> tuple[str, ...]:
+    """GPUs that a pod template may run on; none where it needs none, or somebody changed it."""
+    try:
+        node = template["spec"]["affinity"]["nodeAffinity"]
+        terms = node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        found = [
+            product
+            for term in terms
+            for one in term["matchExpressions"]
+            if one["key"] == names.PRODUCT_LABEL
+            for product in one["values"]
+            if isinstance(product, str)
+        ]
+    except (KeyError, TypeError):
+        return ()
+    return tuple(found)
 
 
 def _tolerations(accelerator: Accelerator) -> list[Body]:

@@ -74,21 +74,24 @@ def _decided(observed: Observed) -> dict[str, int] | None:
     current = {name: one.replicas for name, one in observed.deployments.items()}
     if observed.scaled is None and not current:
         return None
-    decided = current if observed.scaled is None else observed.scaled.replicas
+    decided = current
+    if observed.scaled is not None:
+        # one that has come back runs on as it does until it is decided
+        decided = {**observed.scaled.leaving, **observed.scaled.replicas}
     return {one.name: decided.get(one.name, 0) for one in spec.accelerators}
 
 
 def _as_scaled(observed: Observed, replicas: dict[str, int]) -> Placement:
     current = {name: one.replicas for name, one in observed.deployments.items()}
-    missing = sum(replicas.values()) - sum(
-        min(_num_ready(observed.pods, name), count) for name, count in replicas.items()
-    )
-    leaving = {}
-    for name, count in current.items():
-        if name not in replicas and (kept := max(min(count, missing), 0)):
-            leaving[name] = kept
-            missing -= kept
-    since = observed.scaled.short_since if observed.scaled else {}
+    scaled = observed.scaled
+    since = scaled.short_since if scaled else {}
+    # what was in the spec when it was decided last stays until that is decided anew
+    staying = {**scaled.replicas, **scaled.leaving} if scaled else current
+    leaving = {
+        name: kept
+        for name, count in current.items()
+        if name not in replicas and (kept := min(count, staying.get(name, 0)))
+    }
     return Placement(
         replicas=replicas,
         leaving=leaving,

@@ -194,7 +194,13 @@ class Scaling:
         outcome = self._records.outcome(key)
         if outcome is None or since > _APPLY_SECONDS:
             return inputs
-        return replace(inputs, ordered={**inputs.ordered, **outcome.replicas})
+        staying = {**outcome.replicas, **outcome.leaving}
+        leaving = tuple(
+            replace(one, replicas=several)
+            for one in inputs.leaving
+            if (several := min(one.replicas, staying.get(one.name, 0)))
+        )
+        return replace(inputs, ordered={**inputs.ordered, **outcome.replicas}, leaving=leaving)
 
     async def _observe(self, keys: Iterable[Key]) -> list[Observed]:
         """Services for which something was ordered; others are the planner's to begin."""
@@ -228,7 +234,12 @@ class Scaling:
                 continue  # deleted meanwhile
             one = decided[inputs.key]
             self._generations[key] = observed.service.generation
-            self._inputs[key] = replace(inputs, ordered=one.replicas)
+            leaving = tuple(
+                replace(other, replicas=several)
+                for other in inputs.leaving
+                if (several := one.leaving.get(other.name, 0))
+            )
+            self._inputs[key] = replace(inputs, ordered=one.replicas, leaving=leaving)
             await self._take(observed, one)
 
     async def _take(self, observed: Observed, decision: ServiceDecision) -> None:

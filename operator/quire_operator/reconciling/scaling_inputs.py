@@ -12,6 +12,7 @@ from quire_engine.profiles.shapes import ModelShape, Quantization, find_shape
 from quire_engine.profiles.shipped import find_shipped
 from quire_operator.planner.deployment import is_rolling
 from quire_operator.planner.durations import seconds
+from quire_operator.planner.engine_pod import products_of
 from quire_operator.planner.memory import find_misfits, shape_of_source
 from quire_operator.planner.observed import Node, Observed, Pod, moment
 from quire_operator.planner.placement import price_of
@@ -23,6 +24,7 @@ from quire_operator.scaling.inputs import (
     AcceleratorInputs,
     Capability,
     GpuStock,
+    LeavingInputs,
     MemoryPressure,
     Replica,
     ServiceInputs,
@@ -78,6 +80,7 @@ def service_inputs(
         up_seconds=seconds(scaling.stabilization.up),
         down_seconds=seconds(scaling.stabilization.down),
         accelerators=_accelerators(observed),
+        leaving=_leaving(observed),
         replicas=(*_replicas(observed.pods, engines), *_refused(observed)),
         ordered={name: one.replicas for name, one in deployments.items()},
         is_rolling_out=any(
@@ -169,6 +172,17 @@ def _accelerators(observed: Observed) -> tuple[AcceleratorInputs, ...]:
             short_since=short.get(one.name),
         )
         for one in service.spec.accelerators
+    )
+
+
+def _leaving(observed: Observed) -> tuple[LeavingInputs, ...]:
+    names = {one.name for one in observed.service.spec.accelerators}
+    return tuple(
+        LeavingInputs(
+            name=name, replicas=one.replicas, products=products_of(one.live_template or {})
+        )
+        for name, one in observed.deployments.items()
+        if name not in names and one.replicas
     )
 
 

@@ -59,7 +59,9 @@ class ScalingRecords:
         before = {name: one.replicas for name, one in observed.deployments.items()}
         record = None
         if decision.is_change:
-            record = _record(before, decision.replicas, decision, now)
+            gone = dict.fromkeys(sorted(before.keys() - decision.replicas.keys()), 0)
+            after = {**decision.replicas, **gone, **decision.leaving}
+            record = _record(before, after, decision, now)
         elif mode == "Recommend" and self._is_new_advice(observed, decision.wanted):
             record = _record(before, decision.wanted, decision, now)
         if record is not None:

@@ -25,6 +25,7 @@ from quire_operator.scaling.fleet import Fleet, see_fleet
 from quire_operator.scaling.hearing import hear
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
 from quire_operator.scaling.keeping import correct, keep_shares, rejuvenate
+from quire_operator.scaling.leaving import see_off
 from quire_operator.scaling.mix import Room
 from quire_operator.scaling.preparing import Seen, prepare
 from quire_operator.scaling.reporting import report
@@ -152,15 +153,21 @@ def _decide_one(
     memory = keep_shares(case, memory)
     decision = report(case, memory, step)
     if service.mode == "Recommend":
-        decision = _only_recommend(decision, fleet, step)
-    return decision, memory
+        return _only_recommend(decision, fleet, step), memory
+    return see_off(case, step, decision), memory
 
 
 def _leave_alone(service: ServiceInputs, fleet: Fleet) -> ServiceDecision:
     replicas = dict.fromkeys(fleet.ordered, 0) if service.is_suspended else dict(fleet.ordered)
     reason = "spec.suspend is true" if service.is_suspended else "scaling.mode is External"
+    leaving = {} if service.is_suspended else {one.name: one.replicas for one in service.leaving}
     return ServiceDecision(
-        key=service.key, action="Hold", replicas=replicas, wanted=replicas, reason=reason
+        key=service.key,
+        action="Hold",
+        replicas=replicas,
+        wanted=replicas,
+        leaving=leaving,
+        reason=reason,
     )
 
 

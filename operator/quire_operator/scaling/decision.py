@@ -66,6 +66,8 @@ class ServiceDecision:
     wanted: Mapping[str, int]
     """Where that leads to, once all that is asked for is there. In Recommend: what Auto would do.
     """
+    leaving: Mapping[str, int] = field(default_factory=dict)
+    """Replicas that stay for now, of accelerators that the spec has no more."""
     victims: tuple[str, ...] = ()
     """Replicas that go, so that what is there becomes `replicas`: to be drained first."""
     traffic_shares: Mapping[str, float] = field(default_factory=dict)

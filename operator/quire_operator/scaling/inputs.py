@@ -74,6 +74,17 @@ class AcceleratorInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeavingInputs:
+    """An accelerator that the spec has no more, of which replicas are there yet."""
+
+    name: str
+    replicas: int
+    """Asked for now."""
+    products: tuple[str, ...] = ()
+    """As `AcceleratorInputs.products`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineFigures:
     """What an engine said last."""
 
@@ -169,6 +180,8 @@ class ServiceInputs:
     """How long more must have been wanted."""
     down_seconds: float = 300.0
     accelerators: tuple[AcceleratorInputs, ...]
+    leaving: tuple[LeavingInputs, ...] = ()
+    """Accelerators that are none of these any more; their replicas are among `replicas`."""
     replicas: tuple[Replica, ...] = ()
     ordered: Mapping[str, int] = field(default_factory=dict)
     """Replicas that are asked for now, by accelerator, those that are not there yet included."""

@@ -70,6 +70,7 @@ def correct(case: Case, memory: ServiceMemory) -> ServiceMemory:
     fleet = case.fleet
     is_calm = (
         fleet.num_ready == fleet.num_ordered > 0
+        and not case.service.leaving
         and not case.urgency.is_urgent
         and case.heard.is_all
         and met + missed >= _ENOUGH_PROMISES
@@ -98,7 +99,7 @@ def keep_shares(case: Case, memory: ServiceMemory) -> ServiceMemory:
 def _spread(case: Case) -> Mapping[str, float]:
     """Parts of the tokens by accelerator; none where there is nothing to share."""
     ready = {name: count for name, count in case.fleet.ready.items() if count}
-    if len(ready) < 2 or case.demand is None or not case.offers.are_known:
+    if len(ready) < 2 or case.service.leaving or case.demand is None or not case.offers.are_known:
         return {}
     carried = carry(case.sizing.options(), ready, case.rates_now)
     tokens = {

@@ -30,6 +30,8 @@ class Outcome:
 
     replicas: Mapping[str, int]
     """To be asked for, by accelerator."""
+    leaving: Mapping[str, int] = field(default_factory=dict)
+    """The same of accelerators that the spec has no more."""
     traffic_shares: Mapping[str, float] = field(default_factory=dict)
     short_since: Mapping[str, float] = field(default_factory=dict)
     """Seconds since the epoch."""
@@ -58,6 +60,7 @@ def outcome_of(decision: ServiceDecision) -> Outcome:
     }
     return Outcome(
         replicas=decision.replicas,
+        leaving=decision.leaving,
         traffic_shares=decision.traffic_shares,
         short_since=decision.short_since,
         code=code or "Active",

@@ -2,6 +2,7 @@
 
 bounds of the spec      at once; what must go for others' sake, when what stands in for it serves
 nothing was ever run    the first replicas
+what serves has left    as many as the load needs, of what is in the spec
 nothing is heard        hold
 nobody asks             none, after a while; one again when somebody does
 too few                 the cheapest to add; at once when requests are refused or wait too long
@@ -59,6 +60,24 @@ def _begin(case: Case) -> Step | None:
         return None
     replicas = case.limits.clamp(replicas)
     return Step(action="Start", replicas=replicas, reason="the service is new")
+
+
+def _take_over(case: Case) -> Step | None:
+    """All that serves has left the spec: what comes in its place is for all of the load."""
+    leaving = case.service.leaving
+    if not leaving or case.fleet.num_ordered or case.demand is None:
+        return None
+    if case.offers.are_known:
+        replicas = _grow(case, case.rates_now)
+    else:
+        several = sum(one.replicas for one in leaving)
+        replicas = case.sizing.first(min(several, case.limits.bounds.most))
+    replicas = case.limits.clamp(replicas)
+    if not any(replicas.values()):
+        return None
+    names = " and ".join(one.name for one in leaving)
+    reason = f"{names} left the spec, and serves until these do"
+    return Step(action="Limit", replicas=replicas, reason=reason)
 
 
 def _keep_bounds(case: Case) -> Step | None:
@@ -345,6 +364,7 @@ def _percent(load: float) -> str:
 
 _RULES = (
     _begin,
+    _take_over,
     _keep_bounds,
     _stand_in,
     _without_news,

@@ -21,6 +21,7 @@ from quire_operator.scaling.inputs import (
     EngineFigures,
     GatewayFigures,
     GpuStock,
+    LeavingInputs,
     Replica,
     ScalingInputs,
     ServiceInputs,
@@ -89,6 +90,8 @@ class World:
     now: float = 1_000_000.0
     memory: ScalingMemory = field(default_factory=ScalingMemory)
     ordered: dict[str, int] = field(default_factory=dict)
+    leaving: dict[str, int] = field(default_factory=dict)
+    """Of accelerators that the spec has no more."""
     replicas: list[Replica] = field(default_factory=list)
     changes: list[tuple[float, dict[str, int], str]] = field(default_factory=list)
     pressure: float | None = None
@@ -111,6 +114,7 @@ class World:
         self._random = random.Random(self.seed)
         self._since = self.now
         self._made: dict[str, float] = {}
+        self._products: dict[str, tuple[str, ...]] = {}
         self.ordered = {one.name: 0 for one in self.service.accelerators} | self.ordered
         for name, count in self.ordered.items():
             for _ in range(count):
@@ -144,6 +148,10 @@ class World:
             self.service,
             replicas=tuple(self._seen(one) for one in self.replicas),
             ordered=dict(self.ordered),
+            leaving=tuple(
+                LeavingInputs(name=name, replicas=count, products=self._products[name])
+                for name, count in self.leaving.items()
+            ),
             gateways=(self.gateway(),) if self.is_gateway_heard else (),
         )
         return ScalingInputs(now=self.now, services=(seen,), stock=self.stock)
@@ -168,6 +176,20 @@ class World:
             num_waiting=self.num_waiting,
             oldest_seconds=self.oldest_seconds,
         )
+
+    def change(self, *accelerators: AcceleratorInputs) -> None:
+        """Let the spec have these in place of what it has."""
+        names = {one.name for one in accelerators}
+        self._products |= {one.name: one.products for one in self.service.accelerators}
+        there = {**self.leaving, **self.ordered}
+        self.leaving = {name: count for name, count in there.items() if name not in names and count}
+        self.ordered = {name: there.get(name, 0) for name in sorted(names)}
+        self.service = replace(self.service, accelerators=accelerators)
+
+    @property
+    def num_serving(self) -> int:
+        """Replicas that are ready."""
+        return sum(one.is_ready for one in self.replicas)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -247,11 +269,15 @@ class World:
         )
 
     def _apply(self, decision: ServiceDecision) -> None:
-        wanted = dict(decision.replicas)
-        if wanted == self.ordered:
+        wanted, leaving = dict(decision.replicas), dict(decision.leaving)
+        if wanted == self.ordered and leaving == self.leaving:
             return
         self.changes.append((self.now, wanted, f"{decision.action}: {decision.reason}"))
         self.replicas = [one for one in self.replicas if one.name not in decision.victims]
+        for name in self.leaving:
+            there = sum(one.accelerator == name for one in self.replicas)
+            assert there <= leaving.get(name, 0), "victims must be named"
+        self.leaving = {name: count for name, count in leaving.items() if count}
         for name, count in wanted.items():
             there = sum(one.accelerator == name for one in self.replicas)
             assert there <= count, "victims must be named"
