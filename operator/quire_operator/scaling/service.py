@@ -217,9 +217,35 @@ def _grow(case: Case, rates: list[float]) -> dict[str, int]:
         return _grow_otherwise(case, grown, rates) or dict(grown.replicas)
     afresh = case.sizing.afresh(rates)
     case.note_infeasible(min(grown.unserved, afresh.unserved))
+    within = case.limits.clamp(grown.replicas)
+    if grown.unserved - afresh.unserved <= _MUCH_BETTER:
+        return within
     # no room for more of what there is: what does more of it takes its place
-    is_much_better = grown.unserved - afresh.unserved > _MUCH_BETTER
-    return case.limits.clamp(afresh.replicas if is_much_better else grown.replicas)
+    return _swap(case, case.limits.clamp(afresh.replicas)) or within
+
+
+def _swap(case: Case, wanted: Mapping[str, int]) -> dict[str, int] | None:
+    """What does more beside what serves or will; without room for both, one for one.
+
+    What goes serves until then, and what comes may fail or find no node: so one at a time, of at
+    least four, and none within the stabilization window after anything was added. None: not now.
+    """
+    fleet, limits = case.fleet, case.limits
+    both = {name: max(wanted[name], count) for name, count in fleet.useful.items()}
+    if limits.allow(both):
+        return both
+    if case.has_added_lately or fleet.num_useful > fleet.num_ready or fleet.num_ready < _AT_A_TIME:
+        return None
+    fewer = [name for name, count in fleet.ready.items() if count > wanted[name]]
+    more = [name for name, count in fleet.ordered.items() if count < wanted[name]]
+    for goes in fewer:
+        for comes in more:
+            swapped = dict(fleet.ordered)
+            swapped[goes] -= 1
+            swapped[comes] += 1
+            if limits.allow(swapped):
+                return swapped
+    return None
 
 
 def _grow_otherwise(case: Case, grown: Mix, rates: list[float]) -> dict[str, int] | None:

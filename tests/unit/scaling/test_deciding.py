@@ -519,3 +519,25 @@ def test_what_can_serve_nobody_and_has_no_price_is_paid_for(changes: dict[str, o
     found = world.step()
     assert sum(found.replicas.values()) == 1
     assert "maxCostPerHour (10) pays for" in found.reason
+
+
+@pytest.mark.parametrize("nodes", [{}, {"h100": 0}])
+def test_at_the_most_replicas_what_serves_does_not_go_for_what_is_only_ordered(
+    nodes: dict[str, int],
+) -> None:
+    seen = service("l4", "h100", max_replicas=2)
+    world = World(seen, rate=5.0, ordered={"l4": 2}, nodes=nodes)
+    for _ in range(360):
+        world.step()
+        assert world.num_serving >= 2
+    assert len(world.changes) <= 2
+
+
+def test_at_the_most_replicas_more_able_ones_come_one_for_one() -> None:
+    seen = service("l4", "h100", max_replicas=6)
+    world = World(seen, rate=20.0, ordered={"l4": 6})
+    while not any(one.accelerator == "h100" and one.is_ready for one in world.replicas):
+        world.step()
+        assert world.num_serving >= 5
+        assert world.now < 1_001_800.0
+    assert sum(world.counts.values()) <= 6
