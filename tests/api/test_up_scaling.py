@@ -84,3 +84,29 @@ def test_replicas_follow_the_load_and_no_answer_is_cut(tmp_path: Path) -> None:
         started = descendants(up.process.pid)
         assert up.stop() == 0
         wait_until_gone(started)
+
+
+def test_an_accelerator_with_another_name_takes_over_and_no_answer_is_cut(tmp_path: Path) -> None:
+    l4 = {"name": "l4", "products": ["NVIDIA-L4"], "costPerHour": "1"}
+    made = small_seats(3, minReplicas=2)
+    made["spec"] |= {"model": {"source": "hf://Qwen/Qwen3-0.6B"}, "accelerators": [l4]}
+    renamed = {**made, "spec": made["spec"] | {"accelerators": [l4 | {"name": "other"}]}}
+    seen: list[Counter[str]] = []
+
+    def is_replaced() -> bool:
+        seen.append(Counter(one["accelerator"] for one in up.engines()))
+        return bool(seen[-1]) and "l4" not in seen[-1]
+
+    with RunningUp(tmp_path, made, flags=("--simulate", "l4=8")) as up:
+        up.wait_until_ready()
+        wait_until(lambda: len(up.engines()) >= 2, seconds=120)
+        with Clients(up) as clients:
+            up.write(renamed)
+            wait_until(is_replaced, seconds=240)
+        assert set(clients.endings) == {"whole"}
+        assert min(one.total() for one in seen) >= 2
+        assert seen[-1]["other"] >= 2
+        wait_until(lambda: len(up.service()["engines"]) == seen[-1]["other"], seconds=120)
+        reasons = [one["reason"] for one in up.service()["decisions"]]
+        assert any("l4 left the spec, and others serve" in one for one in reasons), reasons
+        assert up.stop() == 0
