@@ -4,13 +4,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hack.cluster.binaries import announce, provide_programs
-from hack.cluster.catalogue import TOOLS
-from hack.cluster.cluster import Cluster
-from hack.cluster.config import DEFAULT_NAME, Size, make_command
-from hack.cluster.errors import ClusterError
-from hack.cluster.quire_images import ENGINE, GATEWAY, OPERATOR, all_archives
-from hack.cluster.sizes import roles_of
+try:
+    from hack.cluster.binaries import announce, provide_programs
+    from hack.cluster.catalogue import TOOLS
+    from hack.cluster.cluster import Cluster
+    from hack.cluster.config import DEFAULT_NAME, Size, make_command
+    from hack.cluster.errors import ClusterError
+    from hack.cluster.quire_images import ENGINE, GATEWAY, OPERATOR, all_archives
+    from hack.cluster.sizes import roles_of
+except ModuleNotFoundError as missing:
+    raise SystemExit(
+        f"cluster: error: {missing.name} is not installed in this Python: run make install, which"
+        " installs what development needs"
+    ) from None
 
 _DEFAULT_NODES = 3
 

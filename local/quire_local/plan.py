@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from quire_engine.__main__ import report_errors
+from quire_local.simulate.bursts import BURST_SECONDS, find_burst
 from quire_local.simulate.flags import (
     add_service_flags,
     add_traffic_flags,
@@ -63,6 +64,8 @@ def _plan(parsed: argparse.Namespace) -> int:
     }
     print(_describe(workload, types, slo, limits))
     print(_compare(sized, singles))
+    if hint := _burst_hint(workload, sized):
+        print(hint)
     if parsed.windows:
         print(_list(sized))
     if parsed.json is not None:
@@ -85,12 +88,10 @@ def _describe(
         f"{workload.name}: {len(workload.trace)} requests in {seconds:.0f} s,"
         f" {workload.requests_per_second:.3g} a second"
     )
-    lines = [
-        asked,
-        "",
-        f"{'GPU':10}{'$ / hour':>9}{'requests/s':>12}{'$ / 1000':>10}  runs out first",
-    ]
+    header = f"{'GPU':10}{'$ / hour':>9}{'requests/s':>12}{'$ / 1000':>10}"
+    lines = [asked, "", f"{header}  {'step times':12}runs out first"]
     for kind in types:
+        source = "measured" if kind.is_measured else "data sheet"
         found = measure_capacity(kind, buckets, slo, limits)
         if isinstance(found, Capacity):
             price = kind.dollars_per_hour / 3.6 / found.requests_per_second
@@ -98,11 +99,12 @@ def _describe(
             note = ", not for the longest prompts" if short else ""
             lines.append(
                 f"{kind.name:10}{kind.dollars_per_hour:9.2f}{found.requests_per_second:12.2f}"
-                f"{price:10.3f}  {found.binding}{note}"
+                f"{price:10.3f}  {source:12}{found.binding}{note}"
             )
         else:
             lines.append(
-                f"{kind.name:10}{kind.dollars_per_hour:9.2f}{'-':>12}{'-':>10}  {found.reason}"
+                f"{kind.name:10}{kind.dollars_per_hour:9.2f}{'-':>12}{'-':>10}  {source:12}"
+                f"{found.reason}"
             )
     mix = size(types, buckets, slo, limits=limits)
     left = count_unserved(mix, buckets)
@@ -138,6 +140,19 @@ def _compare(sized: Sequence[SizedWindow], singles: Mapping[str, Sequence[SizedW
         if name not in able:
             lines.append(f"{name} alone serves {served_share(windows):.1%} as promised")
     return "\n".join(lines)
+
+
+def _burst_hint(workload: Workload, sized: Sequence[SizedWindow]) -> str:
+    """What the means of windows hide, and what to ask instead; empty where they hide nothing."""
+    burst = find_burst(workload.trace, sized)
+    if burst is None:
+        return ""
+    seconds = f"{BURST_SECONDS:.0f}"
+    return (
+        f"bursts: {burst.num_requests} requests come within {seconds} s at second {burst.at:.0f},"
+        f" where the mean of the window is {burst.usual:.1f}, and no replica starts as fast:"
+        f" --window {seconds}s plans for the peaks, quire simulate --scaler fixed tries it"
+    )
 
 
 def _list(sized: Sequence[SizedWindow]) -> str:

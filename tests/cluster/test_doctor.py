@@ -108,6 +108,17 @@ def test_an_older_kind_is_told_from_this_one(installed: Cluster) -> None:
     installed.api.call("replace", "-f", "-", stdin=json.dumps(crd() | _version(installed)))
 
 
+def test_who_may_not_list_services_is_not_told_that_there_are_none(
+    tmp_path: Path, installed: Cluster
+) -> None:
+    server = f"https://127.0.0.1:{installed.config.ports.api}"
+    path = write_kubeconfig(tmp_path / "config", installed.authority, server, "nobody")
+    found = _examine(path, status=0)
+    assert _levels(found["services"]) == {"warn"}
+    assert "not checked: " in _words(found["services"])
+    assert "none yet" not in _words(found["services"])
+
+
 def test_the_operator_that_leads_and_has_its_rights_is_well(installed: Cluster) -> None:
     found = _examine(installed.kubeconfig)
     assert _levels(found["operator"]) == _levels(found["rights"]) == {"ok"}

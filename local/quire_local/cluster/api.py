@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from yaml import YAMLError
+
 from quire_engine.errors import QuireError
 
 _SECONDS = 10.0
@@ -59,8 +61,14 @@ class ClusterApi:
                 config.load_incluster_config(self.settings)
             else:
                 config.load_kube_config(kubeconfig, context, self.settings, persist_config=False)
-        except (config.ConfigException, OSError) as error:
-            reason = "there is no kubeconfig, and this is no pod" if is_in_pod else error
+        except (config.ConfigException, OSError, YAMLError, ValueError, TypeError) as error:
+            # of what is no kubeconfig at all, the library fails as it comes
+            is_broken = not isinstance(error, config.ConfigException | OSError)
+            reason: object = error
+            if is_in_pod:
+                reason = "there is no kubeconfig, and this is no pod"
+            elif is_broken:
+                reason = f"{kubeconfig or 'the kubeconfig'} is no kubeconfig"
             raise UnreachableError(
                 f"no cluster is known: {reason}; set KUBECONFIG, or say --kubeconfig and --context"
             ) from error

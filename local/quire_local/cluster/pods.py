@@ -90,6 +90,12 @@ class PodClient:
         return content
 
 
+def refusal_of(reason: str) -> str:
+    """What the client says of a handshake, without the headers and the body that follow."""
+    words = reason.partition(" -+-+- ")[0].strip()
+    return words.splitlines()[0][:200] if words else "it cannot be opened"
+
+
 class _Forwarded(http.client.HTTPConnection):
     """A connection whose bytes go by port-forward."""
 
@@ -118,6 +124,6 @@ class _Forwarded(http.client.HTTPConnection):
                 headers=headers,
             )
         except ApiException as error:
-            raise UnreachableError(str(error.reason).splitlines()[0][:200]) from error
+            raise UnreachableError(refusal_of(str(error.reason))) from error
         self.sock = self._forward.socket(port)
         self.sock.settimeout(_SECONDS)

@@ -72,14 +72,14 @@ def check_cluster(kubeconfig: str | None, context: str | None) -> Findings:
     yield from _one("gateway", lambda: installation.check_gateway(api))
     try:
         known = services.list_services(api)
+        told = services.check_services(known)
     except ClusterError as error:
-        yield warn("services", str(error), _ADMIN)
-        known = []
+        known, told = [], iter([warn("services", f"not checked: {error}", _ADMIN)])
     yield from _one("nodes", lambda: nodes.check_nodes(api, known))
     yield from _one("images", lambda: services.check_images(api))
     yield from _one("ingress", lambda: services.check_ways_in(api, known))
     yield from _one("monitoring", lambda: services.check_monitoring(api))
-    yield from services.check_services(known)
+    yield from told
 
 
 def _one(check: str, run: Callable[[], Findings]) -> Findings:

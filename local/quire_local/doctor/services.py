@@ -40,6 +40,7 @@ def check_images(api: ClusterApi) -> Findings:
 
 def check_services(services: list[Body]) -> Findings:
     """Whether they are Ready, and their figures fresh."""
+    silent: dict[str, list[tuple[str, str]]] = {}
     if not services:
         yield ok("services", "none yet: kubectl apply -f manifests/samples/smollm2-cpu.yaml")
     for service in services:
@@ -56,8 +57,14 @@ def check_services(services: list[Body]) -> Findings:
             yield ok("services", f"{namespace}/{name} is ready")
         fresh = conditions.get("MetricsFresh")
         if fresh is not None and fresh["status"] == "False":
-            words = f"{namespace}/{name}: {fresh['reason']}: {fresh['message']}"
-            yield warn("metrics", words, fix)
+            silent.setdefault(f"{fresh['reason']}: {fresh['message']}", []).append(
+                (namespace, name)
+            )
+    for words, whom in silent.items():
+        namespace, name = whom[0]
+        more = f" and {len(whom) - 1} more" if len(whom) > 1 else ""
+        fix = f"kubectl --namespace {namespace} describe qis {name}"
+        yield warn("metrics", f"{namespace}/{name}{more}: {words}", fix)
 
 
 def check_ways_in(api: ClusterApi, services: list[Body]) -> Findings:

@@ -82,7 +82,7 @@ def _simulate_several(parsed: argparse.Namespace, argv: Sequence[str]) -> int:
     print(say(remarks) + title + "\n", file=sys.stderr)
     found = several.run()
     results = [replace(found[one.name], scaler=one.name) for one in services]
-    _report(results, parsed, title=title, remarks=remarks, slo=slo_of(parsed))
+    _report(results, parsed, title=title, remarks=remarks, slo=slo_of(parsed), about="service")
     return 0
 
 
@@ -166,6 +166,7 @@ def _report(
     remarks: Sequence[str],
     slo: ServiceLevel,
     lower_bound: Sequence[SizedWindow] = (),
+    about: str = "scaler",
 ) -> None:
     """Write files, and then the table."""
     settings = {name: _plain(value) for name, value in sorted(vars(parsed).items())}
@@ -173,9 +174,11 @@ def _report(
         figures = write_json(results, settings=settings, lower_bound=lower_bound)
         write_output(parsed.json, figures)
     if parsed.html is not None:
-        page = write_page(results, title=title, remarks=remarks, settings=settings, slo=slo)
+        page = write_page(
+            results, title=title, remarks=remarks, settings=settings, slo=slo, about=about
+        )
         write_output(parsed.html, page.encode())
-    print(write_table(results, slo.percentile))  # last: `| head` may end this
+    print(write_table(results, slo.percentile, about=about))  # last: `| head` may end this
 
 
 def _run(scenario: Scenario, makers: Makers, name: str) -> SimulationResult:
@@ -253,8 +256,8 @@ def _parser() -> argparse.ArgumentParser:
         "--services",
         type=Path,
         metavar="FILE",
-        help="several services on the same GPUs: a YAML list, each with name, priority and flags"
-        " of its own, such as `- {name: chat, generate: diurnal}`",
+        help="several services on the same GPUs, scaled by quire: a YAML list, each with name,"
+        " priority and flags of its own, such as `- {name: chat, generate: diurnal}`",
     )
     _add_scaling_flags(parser)
     _add_fault_flags(parser)

@@ -186,7 +186,8 @@ def add_service_flags(parser: argparse.ArgumentParser) -> None:
         type=number_from(1, 100),
         default=75.0,
         metavar="PERCENT",
-        help="pressure that the fleet is sized for: memoryPressure.target [75]",
+        help="part of what admission lets in, of seats and of time, that the fleet is sized for:"
+        " memoryPressure.target [75]",
     )
     promised.add_argument(
         "--admission",
@@ -256,18 +257,7 @@ def slo_of(parsed: argparse.Namespace) -> ServiceLevel:
 
 
 def limits_of(parsed: argparse.Namespace) -> Limits:
-    """How full engines are to be.
-
-    Raises
-    ------
-    ConfigError
-        The fleet would be sized for what is refused.
-    """
-    if parsed.target > parsed.admission:
-        raise ConfigError(
-            f"--target {parsed.target:g} is more than --admission {parsed.admission:g}: the fleet"
-            " would be sized for what is refused; lower it"
-        )
+    """How full engines are to be."""
     return Limits(target=parsed.target / 100, admission=parsed.admission / 100)
 
 

@@ -13,9 +13,9 @@ from quire_engine.config import (
 from quire_engine.errors import CapacityError
 from quire_engine.execution.simulation_target import SimulationTarget
 from quire_engine.profiles.capacity import count_kv_blocks
-from quire_engine.profiles.gpus import Gpu, find_gpu
+from quire_engine.profiles.gpus import find_gpu
 from quire_engine.profiles.roofline import estimate_step_time
-from quire_engine.profiles.shapes import ModelShape, Quantization, find_shape
+from quire_engine.profiles.shapes import Quantization, find_shape
 from quire_engine.profiles.shipped import find_shipped
 from quire_engine.profiles.step_time import StepTimeModel
 from quire_operator.scaling.capacity import milliseconds
@@ -54,6 +54,8 @@ class EngineType:
     """Most replicas that the cluster can place."""
     spot_hours: float | None = None
     """Mean time until the cloud wants a replica back; None: never."""
+    is_measured: bool = False
+    """Whether its step times were measured; else they are reckoned from data sheets."""
 
     @property
     def step_time(self) -> StepTimeModel:
@@ -154,7 +156,11 @@ def make_engine_type(
             f" {num_blocks * BLOCK_SIZE} tokens"
         )
         return Unusable(name=gpu.name, reason=reason)
-    step_time = _step_time(gpu, shape, quantization)
+    shipped = find_shipped(gpu.name, shape.name) if quantization == "none" else None
+    if shipped is not None:
+        step_time = shipped.step_time
+    else:
+        step_time = estimate_step_time(gpu, shape, quantization=quantization)
     alone = step_time.predict(1, 1)
     if alone > slo.per_token_seconds:
         reason = (
@@ -178,11 +184,5 @@ def make_engine_type(
         start_seconds=start_seconds,
         num_nodes=num_nodes,
         spot_hours=spot_hours,
+        is_measured=shipped is not None,
     )
-
-
-def _step_time(gpu: Gpu, shape: ModelShape, quantization: Quantization) -> StepTimeModel:
-    shipped = find_shipped(gpu.name, shape.name) if quantization == "none" else None
-    if shipped is not None:
-        return shipped.step_time
-    return estimate_step_time(gpu, shape, quantization=quantization)

@@ -55,6 +55,7 @@ def write_page(
     remarks: Sequence[str],
     settings: Mapping[str, object],
     slo: ServiceLevel,
+    about: str = "scaler",
 ) -> str:
     """Write the page: the table, all scalers beside each other, then each alone."""
     hues = "".join(
@@ -67,7 +68,7 @@ def write_page(
         f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
         for name, value in settings.items()
     )
-    table = escape(write_table(results, slo.percentile))
+    table = escape(write_table(results, slo.percentile, about=about))
     body = [
         f"<h1>{escape(title)}</h1>{told}",
         f'<div class="panel scroll"><pre>{table}</pre></div>',

@@ -9,7 +9,6 @@ from quire_local.simulate.results import SimulationResult
 from quire_local.simulate.sizing import SizedWindow
 
 _COLUMNS = (
-    ("scaler", "<"),
     ("cost $", ">"),
     ("$ / hour", ">"),
     ("SLO kept", ">"),
@@ -23,14 +22,23 @@ _COLUMNS = (
 )
 
 
-def write_table(results: Sequence[SimulationResult], percentile: int) -> str:
-    """A line for each scaler."""
-    rows = [[name for name, _ in _COLUMNS], *map(_row, results)]
+def write_table(
+    results: Sequence[SimulationResult], percentile: int, *, about: str = "scaler"
+) -> str:
+    """A line for each result, and below what the columns mean and which promises were broken.
+
+    Parameters
+    ----------
+    about
+        What each line is of: its column's header.
+    """
+    columns = ((about, "<"), *_COLUMNS)
+    rows = [[name for name, _ in columns], *map(_row, results)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
             f"{cell:{align}{width}}"
-            for cell, (_, align), width in zip(row, _COLUMNS, widths, strict=True)
+            for cell, (_, align), width in zip(row, columns, widths, strict=True)
         ).rstrip()
         for row in rows
     ]
@@ -38,7 +46,28 @@ def write_table(results: Sequence[SimulationResult], percentile: int) -> str:
         "SLO kept: of all requests, answered whole with both promises met."
         f" First token and a token: at the {percentile}th percentile."
     )
-    return "\n".join([*lines, "", note])
+    return "\n".join([*lines, "", note, *_remarks(results)])
+
+
+def _remarks(results: Sequence[SimulationResult]) -> list[str]:
+    """What somebody who reads the table would ask."""
+    found = []
+    if any(one.first_token_seconds is None for one in results):
+        found.append(
+            "never: so many requests were refused or lost that the one at this percentile got no"
+            " first token."
+        )
+    broken = [
+        f"{one.scaler} kept {one.attainment:.2%} of the {one.percentile} % that are promised"
+        for one in results
+        if not one.meets_slo
+    ]
+    if broken:
+        found.append(
+            f"Promise broken: {', '.join(broken)}. Try a lower --target, more --min-replicas,"
+            " other GPUs (--gpu), or --scaler fixed --fixed GPU=N."
+        )
+    return found
 
 
 def _hours(hours: float) -> str:

@@ -68,8 +68,10 @@ class SimulationResult:
     """Share of all requests with the first token in time."""
     per_token_attainment: float
     """Share of the answered ones with tokens as fast as promised."""
+    percentile: int
+    """Of how many percent of the requests is promised."""
     meets_slo: bool
-    """Whether the promised percentile of requests was answered as promised."""
+    """Whether so many were answered as promised."""
     first_token_seconds: float | None
     """At the promised percentile, of all requests; None where so many got none."""
     per_token_seconds: float | None

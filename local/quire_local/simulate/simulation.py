@@ -313,6 +313,7 @@ class Simulation:
             attainment=share,
             first_token_attainment=first_token_attainment(jobs, slo),
             per_token_attainment=per_token_attainment(jobs, slo),
+            percentile=slo.percentile,
             meets_slo=share >= slo.percentile / 100,
             first_token_seconds=quantile([job.first_token_seconds for job in jobs], slo.percentile),
             per_token_seconds=quantile([job.per_token_seconds for job in answered], slo.percentile),

@@ -84,7 +84,8 @@ def read_workload(path: Path, *, skips_bad_rows: bool) -> Workload:
     if left_out:
         told = "; ".join(row.reason for row in left_out[:_MOST_TOLD])
         more = f"; and {len(left_out) - _MOST_TOLD} more" if len(left_out) > _MOST_TOLD else ""
-        remarks.append(f"{len(left_out)} rows are wrong and left out: {told}{more}")
+        said = "1 row is" if len(left_out) == 1 else f"{len(left_out)} rows are"
+        remarks.append(f"{said} wrong and left out: {told}{more}")
     return Workload(path.name, trace, remarks)
 
 

@@ -18,7 +18,8 @@ from quire_operator.planner.names import GPU_RESOURCE, PRODUCT_LABEL
 from quire_operator.planner.observed import Node
 from quire_operator.resource.accelerator import WITHOUT_GPU, Accelerator
 
-_PREEMPTION = re.compile(r"\s*preemption: .*", re.DOTALL)
+_PREEMPTION = re.compile(r"(?:(?<=\.) not found)?\s*(?:preemption: .*)?$", re.DOTALL)
+"""What follows the cause: preemption, which helps nobody here, and a scheduler's loose end."""
 _VOLUME = re.compile(r"persistentvolume|volume|storageclass", re.IGNORECASE)
 _ROOM = re.compile(r"Insufficient (?!nvidia\.com/gpu)|Too many pods")
 _MISMATCH = "didn't match Pod's node affinity/selector"

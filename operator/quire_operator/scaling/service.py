@@ -196,9 +196,9 @@ def _up(case: Case) -> Step | None:
     replicas = _grow(case, rates)
     if replicas == fleet.ordered:
         return case.hold(
-            f"load is {_percent(load)} of the target, and the bounds allow nothing that helps"
+            f"load is {_share(load)} the target, and the bounds allow nothing that helps"
         )
-    reason = f"load would be {_percent(load)} of the target"
+    reason = f"load would be {_share(load)} the target"
     if not fleet.num_useful:
         reason = "nothing serves, and nothing is on its way"
     if case.urgency.is_urgent:
@@ -384,8 +384,9 @@ def _take_away(case: Case, wanted: Mapping[str, int], rates: list[float]) -> Ste
     )
 
 
-def _percent(load: float) -> str:
-    return f"{100 * load:.0f} %" if load < 100 else "far above"
+def _share(load: float) -> str:
+    """In words that "the target" follows."""
+    return f"{100 * load:.0f} % of" if load < 100 else "far above"
 
 
 _RULES = (

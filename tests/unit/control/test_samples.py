@@ -36,6 +36,20 @@ def test_each_has_a_plan_without_anything_wrong(file: Path) -> None:
     )
 
 
+def test_all_may_be_applied_at_once() -> None:
+    """No two have one name of the resource, nor one model at one host."""
+    services = [body for file in FILES for body in documents(file, "InferenceService")]
+    names = [body["metadata"]["name"] for body in services]
+    assert len(set(names)) == len(names)
+    ways = [
+        (body["spec"]["ingress"]["host"], read(body).served_name)
+        for body in services
+        if "ingress" in body["spec"]
+    ]
+    assert len(ways) > 1
+    assert len(set(ways)) == len(ways)
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_is_named_in_the_docs(file: Path) -> None:
     assert f"manifests/samples/{file.name}" in (ROOT / "docs/operator.md").read_text()

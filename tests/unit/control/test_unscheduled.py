@@ -52,6 +52,14 @@ def test_causes_are_told_apart(said: str, reason: str, words: str) -> None:
     assert "reemption" not in found.words
 
 
+def test_a_schedulers_loose_end_is_left_out() -> None:
+    said = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+    accelerator = service(L4).spec.accelerators[0]
+    for end in ("", " not found", " not found preemption: 0/1 nodes", " preemption: 0/1 nodes"):
+        words = why_no_node(said + end, accelerator, (NODE,)).words
+        assert words.startswith(f"{said} (its claim must be there")
+
+
 def test_a_product_that_no_node_has_is_said_with_those_that_there_are() -> None:
     found = why(f"3 {MISMATCH}", L4, OTHER, OTHER, replace(OTHER, product="NVIDIA-A10"))
 

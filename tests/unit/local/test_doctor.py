@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from quire_local.cluster.pods import refusal_of
 from quire_local.doctor.command import main
 from quire_local.doctor.finding import fail, ok, warn, worst
 from quire_local.doctor.installation import fields
 from quire_local.doctor.machine import check_cache, check_port, check_processor, check_python
+from quire_local.doctor.services import check_services
 
 
 def test_an_old_python_fails_and_a_new_one_does_not() -> None:
@@ -57,6 +59,41 @@ def test_fields_of_a_schema_are_found_in_lists_too() -> None:
     inner = {"properties": {"c": {"type": "string"}}}
     schema = {"properties": {"a": {"items": inner}, "b": inner}}
     assert fields(schema) == {"a", "a[].c", "b", "b.c"}
+
+
+@pytest.mark.parametrize("text", ["{", "[1, 2]", "just words", "clusters: 5\n"])
+def test_what_is_no_kubeconfig_is_one_finding(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    assert main(["--only", "cluster", "--kubeconfig", str(path), "--json"]) == 1
+    [found] = json.loads(capsys.readouterr().out)["findings"]
+    assert found["check"] == "api server"
+    assert "say --kubeconfig" in found["says"]
+
+
+def test_services_that_are_not_heard_for_one_reason_are_one_warning() -> None:
+    def service(name: str, why: str) -> dict[str, object]:
+        ready = {"type": "Ready", "status": "True"}
+        fresh = {"type": "MetricsFresh", "status": "False", "reason": "NotHeard", "message": why}
+        return {
+            "metadata": {"namespace": "default", "name": name},
+            "status": {"conditions": [ready, fresh]},
+        }
+
+    silent = [service("a", "no gateway"), service("b", "no gateway"), service("c", "no engine")]
+    told = [one.says for one in check_services(silent) if one.check == "metrics"]
+    assert told == [
+        "default/a and 1 more: NotHeard: no gateway",
+        "default/c: NotHeard: no engine",
+    ]
+
+
+def test_a_refused_port_forward_is_told_without_its_headers() -> None:
+    raw = "Handshake status 403 Forbidden -+-+- {'audit-id': 'x'} -+-+- b'{\"kind\": 1}'"
+    assert refusal_of(raw) == "Handshake status 403 Forbidden"
+    assert refusal_of("") == "it cannot be opened"
 
 
 def test_without_a_kubeconfig_the_machine_alone_is_checked(

@@ -53,6 +53,34 @@ def test_what_cannot_be_written_or_hold_is_said_in_one_line(
     assert "Traceback" not in told
 
 
+def test_a_broken_promise_and_what_never_came_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--scaler", "fixed", "--fixed", "l4=1", "--quantization", "int4"]
+    assert main(["simulate", *few, *SMALL, "--requests-per-second", "30"]) == 0
+    told = capsys.readouterr().out
+    assert "  never  " in told
+    assert "never: so many requests were refused or lost" in told
+    [broken] = [line for line in told.splitlines() if line.startswith("Promise broken: ")]
+    assert re.search(r"fixed kept \d+\.\d\d% of the 95 % that are promised", broken)
+    assert main(["simulate", *INT4, "--scaler", "fixed", "--fixed", "l4=8"]) == 0
+    kept = capsys.readouterr().out
+    assert "never" not in kept
+    assert "Promise broken" not in kept
+
+
+@pytest.mark.parametrize(("weights", "source"), [("none", "measured"), ("int4", "data sheet")])
+def test_a_plan_says_what_step_times_are_from(
+    weights: str, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *SMALL, "--gpu", "h100", "--quantization", weights]) == 0
+    [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("h100 ")]
+    assert f"  {source}  " in row
+
+
+def test_a_target_is_a_part_of_what_admission_lets_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *INT4, "--target", "75", "--admission", "60"]) == 0
+    assert "for the mean of all traffic" in capsys.readouterr().out
+
+
 def test_one_seed_is_one_file(tmp_path: Path) -> None:
     texts = []
     for name in ("a", "b"):
@@ -114,7 +142,6 @@ def test_a_recorded_trace_is_planned_for(
         ([*INT4, "--json", "no/folder/a.json"], "there is no folder"),
         ([*INT4, "--scaler", "fixed"], "needs --fixed"),
         ([*INT4, "--seconds", "0.1"], "no traffic"),
-        ([*INT4, "--target", "80", "--admission", "70"], "sized for what is refused"),
     ],
 )
 def test_what_is_wrong_is_said(

@@ -50,7 +50,7 @@ def test_nonsense_is_named_by_its_line_or_left_out(
     assert line.endswith("or leave such rows out with --skip-bad-rows")
     if command == "plan":
         assert main([command, *trace, *KEPT, "--skip-bad-rows"]) == 0
-        assert "note: 1 rows are wrong and left out" in capsys.readouterr().err or row[0] == -5
+        assert "note: 1 row is wrong and left out" in capsys.readouterr().err or row[0] == -5
 
 
 @pytest.mark.parametrize("command", ["plan", "simulate"])

@@ -20,7 +20,7 @@ def test_each_service_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[s
     arguments = ["simulate", f"--services={file}", *COMMON, f"--json={figures}"]
     assert main([*arguments, f"--html={tmp_path / 'a.html'}"]) == 0
     table = capsys.readouterr().out
-    assert [line.split()[0] for line in table.splitlines()[:3]] == ["scaler", "chat", "documents"]
+    assert [line.split()[0] for line in table.splitlines()[:3]] == ["service", "chat", "documents"]
     chat, documents = json.loads(figures.read_text())["results"]
     assert (chat["scaler"], documents["scaler"]) == ("chat", "documents")
     assert chat["num_requests"] > documents["num_requests"] > 0
