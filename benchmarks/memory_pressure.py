@@ -1,8 +1,8 @@
 """One number of `memoryPressure` moved: `python -m benchmarks.memory_pressure`.
 
 `admission` goes from 95 to 60 while even traffic runs, in virtual time, through the real admission
-of engines, choice of gateways and scaling; target and background stay at 60. Requests need many
-blocks, and a burst in either half fills engines up to where they refuse.
+of engines, choice of gateways and scaling; `target`, the part of it that is planned, stays at 60.
+Requests need many blocks, and a burst in either half fills engines up to where they refuse.
 
     shed_point        the share of its blocks that the fullest engine has reserved while requests
                       are refused, the median

@@ -18,6 +18,7 @@ Body = dict[str, Any]
 Labels = Mapping[str, str]
 
 _SECONDS = 120
+_PAGE = Path(__file__).parents[2] / "docs" / "howto" / "monitoring.md"
 
 
 def scrape_config(monitor: Body, targets: Mapping[str, Labels]) -> Body:
@@ -42,6 +43,23 @@ def scrape_config(monitor: Body, targets: Mapping[str, Labels]) -> Body:
         "relabel_configs": _as_written(endpoint.get("relabelings", [])),
         "metric_relabel_configs": _as_written(endpoint.get("metricRelabelings", [])),
     }
+
+
+def page_job(targets: Mapping[str, Labels]) -> Body:
+    """The job of docs/howto/monitoring.md, with programs in the place of pods.
+
+    Parameters
+    ----------
+    targets
+        Addresses of programs, and for each the labels of Kubernetes' service discovery.
+    """
+    [block] = re.findall(r"```yaml\n(# prometheus.yml\n.*?)```", _PAGE.read_text(), re.DOTALL)
+    jobs: list[Body] = yaml.safe_load(block)["scrape_configs"]
+    [job] = jobs
+    assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
+    static = [{"targets": [address], "labels": dict(one)} for address, one in targets.items()]
+    often: Body = {"scrape_interval": "250ms", "scrape_timeout": "250ms"}
+    return job | often | {"static_configs": static}
 
 
 class Prometheus:

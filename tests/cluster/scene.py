@@ -71,6 +71,8 @@ class Scene:
     gateway: RunningGateway
     operator: RunningOperator
     engines: dict[str, RunningServer]
+    targets: dict[str, dict[str, dict[str, str]]]
+    """Addresses that are read by their role, and for each the labels of its pod."""
 
 
 @contextmanager
@@ -145,7 +147,13 @@ def scene(
         prometheus = stack.enter_context(Prometheus(program, folder, jobs, rules))
         wait_until(lambda: gateway.num_eligible() == len(GPUS) + 1, seconds=SECONDS)
         stack.enter_context(Traffic(gateway.url, num_clients))
-        yield Scene(prometheus=prometheus, gateway=gateway, operator=operator, engines=engines)
+        yield Scene(
+            prometheus=prometheus,
+            gateway=gateway,
+            operator=operator,
+            engines=engines,
+            targets=targets,
+        )
 
 
 class Traffic:

@@ -85,8 +85,6 @@ def world(
             stack.enter_context(_way(api_cluster, account, tmp_path_factory.mktemp(account)))
             for account in (MANAGER, gateway_rbac.NAME)
         ]
-        log, flags = folder / "operator.log", ("--resync-seconds=1", "--lease-seconds=3")
-        operator = stack.enter_context(RunningOperator(ways[0].kubeconfig, log, *flags))
         engine = stack.enter_context(RunningServer(*SIMULATED, *_FEW_BLOCKS, *_STEPS))
         failing = stack.enter_context(FakeEngines()).add(_hang_up)
         limits = {"background": 1.0, "admission": 1.0, "slo_time_per_output_token_seconds": 1e-4}
@@ -98,10 +96,15 @@ def world(
             ),
             document(name="failing", model_names=["failing"], engines=[place(failing)]),
             document(name="empty", model_names=["empty"], engines=[]),
+            document(name="poor", model_names=["poor"], engines=[]),
         ]
         gateway = stack.enter_context(RunningGateway(folder / "routing.json", documents))
         follower = stack.enter_context(Routed(ways[1].kubeconfig, folder / "follower.log"))
         wait_until(lambda: gateway.num_eligible() == 1, _SECONDS)
+        log, flags = folder / "operator.log", ("--resync-seconds=1", "--lease-seconds=3")
+        management = f"http://{urlsplit(str(gateway.manage('/healthz').url)).netloc}"
+        scales = (f"--gateway-namespace={SYSTEM}", f"--gateway-urls={management}")
+        operator = stack.enter_context(RunningOperator(ways[0].kubeconfig, log, *flags, *scales))
         rules = folder / "rules.yaml"
         rules.write_text(_in_seconds(RULES.read_text()))
         jobs = _jobs(helm, engine, {"one": gateway, "two": follower}, operator)
@@ -239,6 +242,16 @@ def _what_is_written_is_refused(world: World) -> Iterator[None]:
 
 
 @contextmanager
+def _nobody_pays_for_the_minimum(world: World) -> Iterator[None]:
+    scaling = {"minReplicas": 2, "maxCostPerHour": "0.5"}
+    poor = inference_service("poor", scaling=scaling)
+    poor["spec"]["accelerators"][0]["costPerHour"] = "0.4"
+    assert apply(world.cluster, poor).returncode == 0
+    yield
+    world.cluster.api.call("delete", "qis/poor")
+
+
+@contextmanager
 def _the_operator_ends(world: World) -> Iterator[None]:
     world.operator.stop()
     yield
@@ -252,6 +265,7 @@ def _nothing_more(world: World) -> Iterator[None]:
 CAUSES: dict[str, Callable[[World], AbstractContextManager[None]]] = {
     "QuireNoEngine": _somebody_waits_for_an_engine,
     "QuireServiceNotReady": _nothing_more,  # no node takes the pods of the service
+    "QuireScalingHindered": _nobody_pays_for_the_minimum,
     "QuireRequestsRefused": _nobody_waits_long,
     "QuireEnginesFail": _engines_hang_up,
     "QuirePromisesBroken": _tokens_are_slower_than_promised,
@@ -266,6 +280,7 @@ CAUSES: dict[str, Callable[[World], AbstractContextManager[None]]] = {
 ABOUT = {
     "QuireNoEngine": {"service": "default/empty"},
     "QuireServiceNotReady": {"service": "default/stuck"},
+    "QuireScalingHindered": {"service": "default/poor", "code": "Infeasible"},
     "QuireRequestsRefused": {"service": "default/empty"},
     "QuireEnginesFail": {"service": "default/failing"},
     "QuirePromisesBroken": {"service": "default/chat", "promise": "output_token"},

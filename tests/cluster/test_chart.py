@@ -87,6 +87,18 @@ def test_with_a_certificate_gateway_operator_and_test_speak_tls(helm: Helm) -> N
     assert '"https://' in test["spec"]["containers"][0]["args"][0]
 
 
+def test_alerts_link_to_where_the_documentation_is_published(helm: Helm) -> None:
+    base = "https://docs.example.com/quire"
+    for given in (base, f"{base}/"):
+        flags = ("--set=prometheusRule.enabled=true", f"--set=prometheusRule.docsURL={given}")
+        [rule] = [one for one in helm.objects(*flags) if one["kind"] == "PrometheusRule"]
+        alerts = [one for group in rule["spec"]["groups"] for one in group["rules"]]
+        assert {one["annotations"]["runbook_url"] for one in alerts} == {
+            f"{base}/runbooks/{one['alert']}/" for one in alerts
+        }
+        assert len(alerts) > 10
+
+
 def test_images_are_named_by_registry_repository_and_digest_or_tag(helm: Helm) -> None:
     objects = helm.objects(f"--values={CHART / 'ci/private-registry-values.yaml'}")
     images = {

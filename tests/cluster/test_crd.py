@@ -8,6 +8,7 @@ import pytest
 
 from hack.cluster.cluster import Cluster
 from quire_operator.resource.crd import NAME, crd
+from quire_operator.resource.reading import read
 from tests.cluster.services import SMALL, Body, apply, service
 
 pytestmark = pytest.mark.usefixtures("inference_services")
@@ -154,11 +155,6 @@ REFUSED: list[tuple[str, Body, str]] = [
     ("scaling", {"scaling": {"mode": "Magic"}}, "supported values"),
     ("scaling", {"scaling": {"slo": {"timeToFirstToken": "0.0s"}}}, "must be more than 0s"),
     ("memoryPressure", {"memoryPressure": {"background": 96}}, "background is more than admission"),
-    (
-        "memoryPressure",
-        {"memoryPressure": {"target": 90, "background": 70, "admission": 80}},
-        "target is more than admission",
-    ),
     ("memoryPressure", {"memoryPressure": {"admission": 101}}, "less than or equal to 100"),
     ("ingress", {"ingress": HOST}, "ingress needs access.apiKeysSecretRef"),
     ("ingress", {"ingress": {"host": "http://x"}} | PUBLIC, "should match"),
@@ -285,11 +281,22 @@ def test_columns_and_categories(api_cluster: Cluster) -> None:
     ]
 
 
+def test_admission_alone_is_lowered_below_targets_and_backgrounds_defaults(
+    api_cluster: Cluster,
+) -> None:
+    lowered = service(memoryPressure={"admission": 60})
+    answer = apply(api_cluster, lowered, "--dry-run=server", "-o", "json")
+
+    assert answer.returncode == 0, answer.stderr
+    pressure = read(json.loads(answer.stdout)).spec.memory_pressure
+    assert (pressure.target, pressure.background_limit, pressure.admission) == (75, 60, 60)
+
+
 def test_defaults_are_filled_in(api_cluster: Cluster) -> None:
     answer = apply(api_cluster, service(), "--dry-run=server", "-o", "json")
     spec = json.loads(answer.stdout)["spec"]
 
-    assert spec["memoryPressure"] == {"target": 75, "background": 80, "admission": 95}
+    assert spec["memoryPressure"] == {"target": 75, "admission": 95}
     assert spec["scaling"]["mode"] == "Auto"
     assert spec["engine"]["maxNumSeqs"] == 256
     assert spec["accelerators"][0]["provisionTimeout"] == "3m"

@@ -88,7 +88,7 @@ def test_what_happened_while_the_api_server_was_gone_is_found(
         wait_for_replicas(api_cluster, namespace, "kept", 3)
         wait_for_replicas(api_cluster, namespace, "new", 4)
         wait_until(lambda: get(api_cluster, "service", namespace, "kept") is not None, seconds=60)
-        series = f'quire_operator_service_ready{{name="deleted",namespace="{namespace}"}}'
+        series = f'quire_operator_service_ready{{name="deleted",namespace="{namespace}",'
         wait_until(lambda: series not in operator.metrics(), seconds=60)
         assert operator.process.poll() is None
 

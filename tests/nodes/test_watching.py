@@ -60,7 +60,12 @@ def test_a_cluster_that_works_is_well_and_its_replicas_are_shown(
 def test_the_commands_of_runbooks_are_right(cluster: Cluster, service: Service) -> None:
     service.apply(simulated(L4))
     service.wait_for("Ready", "True")
-    names = {"NAME": service.name, "POD": service.pods()[0]["metadata"]["name"], "NODE": "node-1"}
+    names = {
+        "NAMESPACE": service.namespace,
+        "NAME": service.name,
+        "POD": service.pods()[0]["metadata"]["name"],
+        "NODE": "node-1",
+    }
     gateway = cluster.api.get(f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector={_GATEWAY}")
     for command in _commands():
         is_system = f"--namespace {SYSTEM}" in command

@@ -345,5 +345,6 @@ egress:
 - podMonitors.enabled
 - podMonitors.interval
 - prometheusRule.enabled
+- prometheusRule.docsURL
 - dashboards.enabled
 {{- end -}}

@@ -73,7 +73,7 @@ def thresholds(service: InferenceService) -> Thresholds:
     )
     return Thresholds(
         admission=pressure.admission / 100,
-        background=pressure.background / 100,
+        background=pressure.background_limit / 100,
         slo_time_to_first_token_seconds=_seconds(slo.time_to_first_token),
         slo_time_per_output_token_seconds=_seconds(slo.time_per_output_token),
         max_queue_seconds=max(float(admission.max_queue_seconds), 0.001),

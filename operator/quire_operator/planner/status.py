@@ -119,7 +119,7 @@ def _admission_state(observed: Observed, findings: Findings) -> AdmissionState:
     engines = observed.engines.values()
     if engines and all(one.is_refusing for one in engines):
         return "Refusing"
-    background = observed.service.spec.memory_pressure.background / 100
+    background = observed.service.spec.memory_pressure.background_limit / 100
     if engines and all(one.num_reserved >= background * one.num_blocks for one in engines):
         return "BackgroundRefused"
     return "Open"

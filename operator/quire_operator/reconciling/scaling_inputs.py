@@ -72,7 +72,7 @@ def service_inputs(
         ),
         pressure=MemoryPressure(
             target=pressure.target / 100,
-            background=pressure.background / 100,
+            background=pressure.background_limit / 100,
             admission=pressure.admission / 100,
         ),
         max_queue_seconds=float(spec.admission.max_queue_seconds),

@@ -6,10 +6,10 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from quire_operator.cluster.store import Key
+from quire_operator.reconciling.metrics import SERVICE, labels_of
 from quire_operator.scaling.decision import Action, ServiceDecision
 
-_SERVICE = ["namespace", "name"]
-_ACCELERATOR = [*_SERVICE, "accelerator"]
+_ACCELERATOR = (*SERVICE, "accelerator")
 
 
 class ScalingMetrics:
@@ -31,31 +31,31 @@ class ScalingMetrics:
         self._rate = Gauge(
             "quire_operator_scaling_requests_per_second",
             "New requests, as estimated.",
-            _SERVICE,
+            SERVICE,
             registry=registry,
         )
         self._pressure = Gauge(
             "quire_operator_scaling_pressure",
             "Mean pressure of the ready replicas, and the term that binds; at 1 they refuse.",
-            [*_SERVICE, "term"],
+            [*SERVICE, "term"],
             registry=registry,
         )
         self._fresh = Gauge(
             "quire_operator_scaling_metrics_fresh",
             "Whether everything was heard lately: else nothing is taken away.",
-            _SERVICE,
+            SERVICE,
             registry=registry,
         )
         self._oldest = Gauge(
             "quire_operator_scaling_oldest_input_seconds",
             "Age of the oldest of what gateways and ready replicas told.",
-            _SERVICE,
+            SERVICE,
             registry=registry,
         )
         self._finding = Gauge(
             "quire_operator_scaling_finding",
             "1 for what stands in the way of scaling now, such as Infeasible or ShortOfGpus.",
-            [*_SERVICE, "code"],
+            [*SERVICE, "code"],
             registry=registry,
         )
         self._cost = Gauge(
@@ -85,7 +85,7 @@ class ScalingMetrics:
         self._decisions = Counter(
             "quire_operator_scaling_decisions",
             "Decisions by what they did.",
-            [*_SERVICE, "action"],
+            [*SERVICE, "action"],
             registry=registry,
         )
         self._shown: dict[Key, set[tuple[Gauge | Counter, tuple[str, ...]]]] = {}
@@ -109,9 +109,9 @@ class ScalingMetrics:
             self._set(key, self._load, (name,), one.load)
             self._set(key, self._cost, (name,), one.cost_per_hour)
         for action in get_args(Action):  # a count that begins at 1 would not be seen to rise
-            self._decisions.labels(*key, action)
-            self._shown.setdefault(key, set()).add((self._decisions, (*key, action)))
-        self._decisions.labels(*key, decision.action).inc()
+            self._decisions.labels(*labels_of(key), action)
+            self._shown.setdefault(key, set()).add((self._decisions, (*labels_of(key), action)))
+        self._decisions.labels(*labels_of(key), decision.action).inc()
 
     def forget(self, key: Key) -> None:
         """A service is gone, and with it its series."""
@@ -128,7 +128,7 @@ class ScalingMetrics:
 
     def _set(self, key: Key, gauge: Gauge, more: tuple[str, ...], value: float | None) -> None:
         """Show a figure, or none where it is not known."""
-        labels = (*key, *more)
+        labels = (*labels_of(key), *more)
         shown = self._shown.setdefault(key, set())
         if value is not None:
             gauge.labels(*labels).set(value)

@@ -223,25 +223,26 @@ class MemoryPressure(Part, frozen=True, kw_only=True):
 
     rules = (
         Rule(
-            "self.background <= self.admission",
+            "!has(self.background) || self.background <= self.admission",
             "background is more than admission: background requests must not be let in where"
-            " interactive ones are refused; lower it",
+            " interactive ones are refused; lower it, or leave it out",
             ".background",
-        ),
-        Rule(
-            "self.target <= self.admission",
-            "target is more than admission: the fleet would be sized for what is refused; lower it",
-            ".target",
         ),
     )
 
     target: Percent = 75
-    """Scaling sizes the fleet so that pressure stays about here; of blocks, those up to admission
-    are the whole."""
-    background: Percent = 80
-    """Background requests are admitted up to here."""
+    """The part of what admission lets in, of seats and of time that the fleet is sized for: with
+    admission 60 and target 75, 45 % of the blocks."""
+    background: Percent | None = None
+    """Background requests are admitted up to here; absent: 80, or admission where that is less."""
     admission: Percent = 95
-    """Interactive requests are admitted up to here."""
+    """Interactive requests are admitted up to here. Scaling counts the blocks below it alone, so a
+    lower one means more replicas, too."""
+
+    @property
+    def background_limit(self) -> int:
+        """Percent of the blocks up to which background requests are admitted."""
+        return min(80, self.admission) if self.background is None else self.background
 
 
 class Admission(Part, frozen=True, kw_only=True):

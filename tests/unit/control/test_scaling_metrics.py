@@ -41,7 +41,7 @@ def test_inputs_and_outputs_of_a_decision_are_shown() -> None:
     registry = CollectorRegistry()
     ScalingMetrics(registry).note(KEY, DECISION)
 
-    where = 'name="chat",namespace="default"'
+    where = 'name="chat",namespace="default",service="default/chat"'
     expected = {
         "pressure": f'{where},term="seats"}} 0.9',
         "oldest_input_seconds": f"{where}}} 2.5",

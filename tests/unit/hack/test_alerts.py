@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from hack.chart.values import CHART
-from hack.observability.alerts import ALERTS, Alert
+from hack.chart.values import CHART, read_values
+from hack.observability.alerts import ALERTS, DOCS_URL, Alert
 from tests.api.promtool import find_promtool
 
 ROOT = CHART.parents[1]
@@ -38,8 +38,23 @@ CASES = {
         },
     ),
     "QuireServiceNotReady": Case(
-        {f"quire_operator_service_ready{{{S}}}": "0x60"},
-        {f"quire_operator_service_ready{{{S}}}": "0x10 1x50"},
+        {
+            f"quire_operator_service_ready{{{S}}}": "0x60",
+            f"quire_operator_service_suspended{{{S}}}": "0x60",
+        },
+        {
+            f"quire_operator_service_ready{{{S}}}": "0x10 1x50",
+            'quire_operator_service_ready{service="default/resting"}': "0x60",
+            'quire_operator_service_suspended{service="default/resting"}': "1x60",
+        },
+    ),
+    "QuireScalingHindered": Case(
+        {f'quire_operator_scaling_finding{{{S}, code="Infeasible"}}': "1x60"},
+        {
+            f'quire_operator_scaling_finding{{{S}, code="Infeasible"}}': "1x10",
+            f'quire_operator_scaling_finding{{{S}, code="PriceUnknown"}}': "1x60",
+        },
+        {"service": "default/chat", "code": "Infeasible"},
     ),
     "QuireRequestsRefused": Case(
         {
@@ -141,6 +156,15 @@ def test_each_alert_has_its_case_and_its_page_and_no_page_is_left_over() -> None
         page = (ROOT / alert.runbook).read_text()
         assert page.startswith(f"# {alert.name}\n")
         assert {"## Look", "## Do"} <= set(page.splitlines())
+
+
+def test_each_links_to_its_page_on_the_site_and_the_chart_says_where_that_is() -> None:
+    values = {one.name: one.default for one in read_values((CHART / "values.yaml").read_text())}
+    assert values["prometheusRule.docsURL"] == DOCS_URL
+    for alert in ALERTS:
+        link = alert.rule()["annotations"]["runbook_url"]
+        path = link.removeprefix(f"{DOCS_URL}/").removesuffix("/")
+        assert (ROOT / f"docs/{path}.md").is_file(), link
 
 
 def test_prometheus_has_nothing_against_the_rules() -> None:
