@@ -50,7 +50,12 @@ class Account:
     def refuse(self, reason: str, now: float) -> None:
         """It took nothing."""
         self._correct(-self._size, now)
-        self._service.arrivals.refuse(reason)
+        wish = self._wish
+        # its own deadline may be one that nobody can keep
+        is_own = wish.own_deadline is not None and wish.deadline == wish.own_deadline
+        self._service.arrivals.refuse(
+            reason, is_promised=not (wish.is_background or wish.is_retry or is_own)
+        )
 
     def leave(self, now: float, *, was_sent: bool) -> None:
         """Its client has left: it took nothing, or what nobody will say."""

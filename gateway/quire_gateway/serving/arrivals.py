@@ -24,6 +24,7 @@ _PRIOR_TOKENS = 500.0
 _PRIOR_ERROR = 0.1
 _ERROR_MEMORY = 0.9
 """Shorter: what was wrong before the estimate had been learnt says nothing later."""
+_FOR_WANT_OF_ROOM = frozenset({"queue_full", "deadline", "refused"})
 _RATIOS = (0.2, 5.0)
 
 
@@ -37,6 +38,7 @@ class Arrivals:
         self._num_retries = 0
         self._num_prompt_tokens = self._num_output_tokens = self._num_cached_tokens = 0
         self._refusals: Counter[str] = Counter()
+        self._num_unserved = 0
         self._estimated = self._counted = _PRIOR_TOKENS
         self._squares = _PRIOR_TOKENS**2
         self._error_squares = (_PRIOR_ERROR * _PRIOR_TOKENS) ** 2
@@ -60,9 +62,16 @@ class Arrivals:
         else:
             self._arrivals[bisect_left(PROMPT_BOUNDS, num_prompt_tokens)] += 1
 
-    def refuse(self, reason: str) -> None:
-        """Count a refusal."""
+    def refuse(self, reason: str, *, is_promised: bool = True) -> None:
+        """Count a refusal.
+
+        Parameters
+        ----------
+        is_promised
+            Whether it is of those that the service's promises are for, and new.
+        """
         self._refusals[reason] += 1
+        self._num_unserved += is_promised and reason in _FOR_WANT_OF_ROOM
 
     def end(self, num_estimated_tokens: int, usage: TokenUsage) -> None:
         """Count an answer.
@@ -98,6 +107,7 @@ class Arrivals:
             output_tokens=self._num_output_tokens,
             cached_tokens=self._num_cached_tokens,
             refusals=dict(self._refusals),
+            num_unserved=self._num_unserved,
             first_token=self.first_token,
             output_token=self.output_token,
         )

@@ -27,6 +27,9 @@ class DemandReport(msgspec.Struct, kw_only=True):
     """Of the prompts', those that were not computed."""
     refusals: dict[str, int]
     """By reason."""
+    num_unserved: int = 0
+    """Interactive requests that were refused for want of room, without what was sent again by
+    libraries and without those whose own deadline was too early."""
     first_token: "Attainment"
     """Of interactive streams, if there is such a promise."""
     output_token: "Attainment"

@@ -36,6 +36,7 @@ class SeenDemand(msgspec.Struct, kw_only=True):
     prompt_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    num_unserved: int = 0
     first_token: SeenAttainment = msgspec.field(default_factory=SeenAttainment)
     output_token: SeenAttainment = msgspec.field(default_factory=SeenAttainment)
 
@@ -72,6 +73,7 @@ class SeenService(msgspec.Struct, kw_only=True):
             prompt_tokens=demand.prompt_tokens,
             output_tokens=demand.output_tokens,
             cached_tokens=demand.cached_tokens,
+            num_unserved=demand.num_unserved,
             num_first_token_met=demand.first_token.met,
             num_first_token_missed=demand.first_token.missed,
             num_per_token_met=demand.output_token.met,

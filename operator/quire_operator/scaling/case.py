@@ -98,6 +98,13 @@ class Case:
             return "nothing is taken away while replicas are being replaced"
         if self.urgency.is_urgent:
             return f"nothing is taken away: {self.urgency.reason}"
+        caution = self.memory.caution
+        seconds = caution.windows * self.service.down_seconds
+        if caution.windows > 1.0 and self.now - caution.changed_at < seconds:
+            return (
+                f"nothing is taken away for {seconds:g} s: what was taken away before was needed"
+                " again soon after, and promises were broken"
+            )
         if self.heard.num_waiting:
             return f"nothing is taken away while {self.heard.num_waiting} requests wait"
         watched = self.now - self.memory.since

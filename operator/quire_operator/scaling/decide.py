@@ -14,6 +14,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from quire_operator.scaling.case import Step
+from quire_operator.scaling.caution import learn
 from quire_operator.scaling.decision import (
     Decision,
     Finding,
@@ -150,6 +151,7 @@ def _decide_one(
         is_needed = case.is_asked or service.min_replicas > 0
         memory = replace(memory, short={} if is_needed else memory.short)
     memory = correct(case, memory)
+    memory = replace(memory, caution=learn(case, step, memory.caution))
     memory = keep_shares(case, memory)
     decision = report(case, memory, step)
     if service.mode == "Recommend":

@@ -5,7 +5,7 @@ as much has been seen as it takes to know better.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from quire_operator.scaling.inputs import Capability, GatewayFigures
@@ -152,6 +152,33 @@ class Shortage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Caution:
+    """How long nothing is taken away after what was taken away was needed again."""
+
+    windows: float = 1.0
+    """In stabilization windows; 1: there is no reason for it."""
+    changed_at: float = 0.0
+    """When that was changed, or 0."""
+    taken_at: float | None = None
+    """When replicas were taken away for the last time, unless that was found to be wrong."""
+    kept: tuple[float, float] = (0.0, 0.0)
+    """Promises met and missed since they were last judged; to refused requests none was kept."""
+    judged_at: float = 0.0
+    has_broken: bool = False
+    """Whether more than may be were missed then."""
+
+    def set_back(self, now: float) -> "Caution":
+        """The same where the clock was set back."""
+        taken_at = None if self.taken_at is None else min(self.taken_at, now)
+        return replace(
+            self,
+            taken_at=taken_at,
+            changed_at=min(self.changed_at, now),
+            judged_at=min(self.judged_at, now),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServiceMemory:
     """What is remembered of one service."""
 
@@ -182,6 +209,7 @@ class ServiceMemory:
     kept: tuple[float, float] = (0.0, 0.0)
     """Promises met and missed since the correction was last looked at."""
     corrected_at: float = 0.0
+    caution: Caution = Caution()
     added_at: float | None = None
     """When replicas were asked for the last time: they are not given up before they have served."""
     better_since: float | None = None

@@ -88,7 +88,7 @@ def remember(
     arrivals: list[float] = []
     ended: list[list[float]] = []
     tokens = [0.0, 0.0, 0.0]
-    kept = [0.0, 0.0]
+    kept, unserved = [0.0, 0.0], 0.0
     for gateway in gateways:
         before = _before(gateway, memory, elapsed)
         if before is None:
@@ -108,6 +108,11 @@ def remember(
             for promise in ("first_token", "per_token"):
                 name = f"num_{promise}_{kind}"
                 kept[index] += max(getattr(gateway, name) - getattr(before, name), 0)
+        num_promises = sum(
+            one is not None
+            for one in (service.slo.first_token_seconds, service.slo.per_token_seconds)
+        )
+        unserved += num_promises * max(gateway.num_unserved - before.num_unserved, 0)
     is_enough = sum(map(sum, memory.ended)) >= _ENOUGH_ANSWERS
     half_life = _HALF_LIFE_SECONDS if is_enough else _LONG_HALF_LIFE_SECONDS
     fade = 0.5 ** (max(elapsed, 0.0) / half_life)
@@ -127,6 +132,10 @@ def remember(
             memory.tokens[2] * fade + tokens[2],
         ),
         kept=(memory.kept[0] + kept[0], memory.kept[1] + kept[1]),
+        caution=replace(
+            memory.caution,
+            kept=(memory.caution.kept[0] + kept[0], memory.caution.kept[1] + kept[1] + unserved),
+        ),
         last_request_at=now if is_asked or _are_running(service) else memory.last_request_at,
     )
 
@@ -323,6 +332,7 @@ def _before(
         prompt_tokens=0,
         output_tokens=0,
         cached_tokens=0,
+        num_unserved=0,
         num_first_token_met=0,
         num_first_token_missed=0,
         num_per_token_met=0,

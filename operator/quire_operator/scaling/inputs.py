@@ -145,6 +145,8 @@ class GatewayFigures:
     output_tokens: int = 0
     cached_tokens: int = 0
     """Of the prompts', those that were not computed."""
+    num_unserved: int = 0
+    """Interactive requests that were refused for want of room, each once."""
     num_first_token_met: int = 0
     num_first_token_missed: int = 0
     num_per_token_met: int = 0

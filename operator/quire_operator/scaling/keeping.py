@@ -56,6 +56,7 @@ def rejuvenate(
         short={name: replace(one, since=min(one.since, now)) for name, one in memory.short.items()},
         unheard_since={name: min(since, now) for name, since in memory.unheard_since.items()},
         corrected_at=min(memory.corrected_at, now),
+        caution=memory.caution.set_back(now),
     )
 
 

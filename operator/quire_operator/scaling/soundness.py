@@ -75,6 +75,7 @@ def _is_sound_gateway(gateway: GatewayFigures) -> bool:
     requests = (
         *gateway.arrivals,
         *(count for row in gateway.ended for count in row),
+        gateway.num_unserved,
         gateway.num_first_token_met,
         gateway.num_first_token_missed,
         gateway.num_per_token_met,

@@ -121,11 +121,15 @@ def test_buckets_end_at_their_bounds() -> None:
         arrivals.end(tokens, TokenUsage(tokens, tokens, 1))
     arrivals.arrive(1, is_retry=True)
     arrivals.refuse("deadline")
+    for reason, is_promised in (("queue_full", True), ("deadline", False), ("suspended", True)):
+        arrivals.refuse(reason, is_promised=is_promised)
     report = arrivals.report(15.0)
     assert report.arrivals == [2, 1, 0, 0, 0, 1]
     assert [row[0] for row in report.ended] == [1, 0, 0, 0, 0, 0]
     assert report.ended[0][1] == 1
-    assert (report.num_retries, report.refusals, report.seconds) == (1, {"deadline": 1}, 5.0)
+    assert (report.num_retries, report.seconds) == (1, 5.0)
+    assert report.refusals == {"deadline": 2, "queue_full": 1, "suspended": 1}
+    assert report.num_unserved == 2
     assert report.cached_tokens == 4
 
 

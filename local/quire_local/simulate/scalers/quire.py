@@ -154,6 +154,7 @@ def _gateway(seen: GatewaySeen) -> GatewayFigures:
         prompt_tokens=demand.prompt_tokens,
         output_tokens=demand.output_tokens,
         cached_tokens=demand.cached_tokens,
+        num_unserved=demand.num_unserved,
         num_first_token_met=demand.first_token.met,
         num_first_token_missed=demand.first_token.missed,
         num_per_token_met=demand.output_token.met,
