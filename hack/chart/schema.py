@@ -116,7 +116,7 @@ _BY_NAME: dict[str, Schema] = {
     "operator.serviceAccount.name": _NAME_OR_NONE,
     "podMonitors.interval": {"type": "string", "pattern": "^[1-9][0-9]*(ms|s|m|h)$"},
     "podSecurityContext": _OBJECT,
-    "prometheusRule.docsURL": {"type": "string", "pattern": "^https?://[^\\s'\"#$]+$"},
+    "prometheusRule.docsURL": {"type": "string", "pattern": "^(https?://[^\\s'\"#$]+)?$"},
     "rootSecretName": _NAME_OR_NONE | {"minLength": 1},
     "securityContext": _OBJECT,
 }

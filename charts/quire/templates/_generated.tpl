@@ -345,6 +345,5 @@ egress:
 - podMonitors.enabled
 - podMonitors.interval
 - prometheusRule.enabled
-- prometheusRule.docsURL
 - dashboards.enabled
 {{- end -}}

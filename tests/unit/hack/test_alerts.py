@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from hack.chart.values import CHART, read_values
-from hack.observability.alerts import ALERTS, DOCS_URL, Alert
+from hack.chart.values import CHART
+from hack.observability.alerts import ALERTS, Alert
 from tests.api.promtool import find_promtool
 
 ROOT = CHART.parents[1]
@@ -156,15 +156,6 @@ def test_each_alert_has_its_case_and_its_page_and_no_page_is_left_over() -> None
         page = (ROOT / alert.runbook).read_text()
         assert page.startswith(f"# {alert.name}\n")
         assert {"## Look", "## Do"} <= set(page.splitlines())
-
-
-def test_each_links_to_its_page_on_the_site_and_the_chart_says_where_that_is() -> None:
-    values = {one.name: one.default for one in read_values((CHART / "values.yaml").read_text())}
-    assert values["prometheusRule.docsURL"] == DOCS_URL
-    for alert in ALERTS:
-        link = alert.rule()["annotations"]["runbook_url"]
-        path = link.removeprefix(f"{DOCS_URL}/").removesuffix("/")
-        assert (ROOT / f"docs/{path}.md").is_file(), link
 
 
 def test_prometheus_has_nothing_against_the_rules() -> None:
