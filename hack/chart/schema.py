@@ -31,7 +31,10 @@ def _one_of(*values: str) -> Schema:
 
 _OBJECT: Schema = {"type": "object"}
 _TEXT: Schema = {"type": "string"}
+_MOST = 2**31 - 1
+"""Of a whole number: what Kubernetes has 32 bits for, and seconds."""
 _NUMBER: Schema = {"type": "integer"}
+_COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": _MOST}
 _NOT_EMPTY: Schema = {"type": "string", "minLength": 1}
 _TEXTS: Schema = {"type": "object", "additionalProperties": _TEXT}
 _QUANTITIES: Schema = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
@@ -75,9 +78,9 @@ _BY_NAME: dict[str, Schema] = {
     "clusterDomain": {"type": "string", "pattern": f"^{_NAMES}$"},
     "engine.image.repository": _REPOSITORY,
     "fullnameOverride": _LABEL_OR_NONE,
-    "gateway.autoscaling.maxReplicas": {"type": "integer", "minimum": 1},
-    "gateway.autoscaling.minReplicas": {"type": "integer", "minimum": 1},
-    "gateway.autoscaling.targetCPUUtilizationPercentage": {"type": "integer", "minimum": 1},
+    "gateway.autoscaling.maxReplicas": _COUNT,
+    "gateway.autoscaling.minReplicas": _COUNT,
+    "gateway.autoscaling.targetCPUUtilizationPercentage": _COUNT,
     "gateway.extraVolumeMounts": _list_of(
         {"type": "object", "required": ["name", "mountPath"], "properties": {"name": _NOT_EMPTY}}
     ),
@@ -114,6 +117,8 @@ _BY_NAME: dict[str, Schema] = {
     "operator.image.repository": _REPOSITORY,
     "operator.scaleSeconds": {"type": "number", "minimum": 0},
     "operator.serviceAccount.name": _NAME_OR_NONE,
+    # a date and a time may be written as one; what is more, a values file holds no longer exactly
+    "operator.tokenEpoch": {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
     "podMonitors.interval": {"type": "string", "pattern": "^[1-9][0-9]*(ms|s|m|h)$"},
     "podSecurityContext": _OBJECT,
     "prometheusRule.docsURL": {"type": "string", "pattern": "^(https?://[^\\s'\"#$]+)?$"},
@@ -148,7 +153,7 @@ def _shape(value: Value) -> Schema:
     if isinstance(value.default, bool):
         return {"type": "boolean"}
     if isinstance(value.default, int):
-        return {"type": "integer", "minimum": 0}
+        return {"type": "integer", "minimum": 0, "maximum": _MOST}
     if isinstance(value.default, str):
         return _TEXT
     raise ValueError(f"{value.name}: hack/chart/schema.py does not say what it may hold")

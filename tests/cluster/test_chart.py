@@ -123,6 +123,7 @@ def test_images_are_named_by_registry_repository_and_digest_or_tag(helm: Helm) -
         ("gatway.replicas=3", "additional properties 'gatway' not allowed"),
         ("logFormat=xml", "at '/logFormat': value must be one of 'json', 'text'"),
         ("gateway.replicas=two", "at '/gateway/replicas': got string, want integer"),
+        ("operator.replicas=99999999999", "at '/operator/replicas': maximum: got 9.9999999999×"),
         ("operator.image.digest=abc", "at '/operator/image/digest': 'abc' does not match pattern"),
         ("namespaces={Team_A}", "at '/namespaces/0': 'Team_A' does not match pattern"),
         ("operator.image.tag=a b", "at '/operator/image/tag': 'a b' does not match pattern"),
@@ -233,6 +234,27 @@ def test_names_that_look_like_numbers_stay_names(helm_program: Path, tmp_path: P
     assert set(spaces) == {"1234", "5678"}
     assert mounted == {"1234", "1e3"}
     assert operator["priorityClassName"] == "0x1"
+
+
+def test_numbers_of_a_values_file_stay_whole(helm: Helm, tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    user = 1_000_650_000
+    path.write_text(
+        "operator: {tokenEpoch: 202611291430, scaleSeconds: 2592000, replicas: 1000000}\n"
+        "gateway: {drainSeconds: 2592000, replicas: 2000000}\n"
+        f"podSecurityContext: {{runAsUser: {user}}}\n"
+    )
+    text = helm.render(f"--values={path}")
+    objects = [one for one in yaml.safe_load_all(text) if one]
+    gateway, operator = (one["spec"] for one in objects if one["kind"] == "Deployment")
+    flags = {*flags_of(objects, "operator"), *flags_of(objects, "gateway")}
+    whole = {"--token-epoch=202611291430", "--scale-seconds=2592000", "--drain-seconds=2592000"}
+    assert whole <= flags
+    assert (operator["replicas"], gateway["replicas"]) == (1_000_000, 2_000_000)
+    pods = gateway["template"]["spec"]
+    assert pods["terminationGracePeriodSeconds"] == 2_592_020
+    assert pods["securityContext"]["runAsUser"] == user
+    assert "e+" not in text.split("kind: Deployment", 1)[1]
 
 
 def test_the_kept_manifest_is_what_helm_renders(helm: Helm) -> None:
