@@ -30,6 +30,8 @@ MAPS_SELECTOR = f"{ROLE_LABEL}=routing,app.kubernetes.io/managed-by={OPERATOR}"
 SLICES_SELECTOR = f"{ROLE_LABEL} in (engines,entrance)"
 _SLICE_SERVICE = "kubernetes.io/service-name"
 _SLICE_MANAGER = "endpointslice.kubernetes.io/managed-by"
+_POD_NAME_CUT = 58
+"""Characters that the API server leaves of DEPLOYMENT-HASH- before it adds five of chance."""
 
 
 class DocumentReader:
@@ -170,10 +172,16 @@ def _port(body: Body, default: int) -> int:
 
 
 def _accelerator(document: RoutingDocument, pod: str) -> str:
-    """Return the accelerator of a pod, whose Deployment is called SERVICE-ACCELERATOR."""
-    names = [one.name for one in document.accelerators]
-    fitting = [name for name in names if pod.startswith(f"{document.name}-{name}-")]
-    return max(fitting, key=len, default="")
+    """Return the accelerator of a pod, whose Deployment is called SERVICE-ACCELERATOR.
+
+    "" where it is none, or where the cluster has cut so much that it may be several.
+    """
+    starts = {
+        one.name: f"{document.name}-{one.name}-"[:_POD_NAME_CUT] for one in document.accelerators
+    }
+    longest = max(filter(pod.startswith, starts.values()), key=len, default=None)
+    fitting = [name for name, start in starts.items() if start == longest]
+    return fitting[0] if len(fitting) == 1 else ""
 
 
 def _count_gateways(slices: Iterable[Body]) -> int:

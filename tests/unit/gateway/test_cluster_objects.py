@@ -83,6 +83,22 @@ def test_the_oldest_comes_first() -> None:
     assert [one.name for one in DocumentReader().read(keyed(young, old))] == ["b", "a"]
 
 
+def test_of_names_that_the_cluster_cuts_the_accelerator_is_known() -> None:
+    chat = "c" * 40
+    names = ["l4", "l4-big", "accelerator-of-17", "accelerator-with-20a"]
+    twins = ["twins-that-look-lika", "twins-that-look-likb"]
+    accelerators = [{"name": one} for one in (*names, *twins)]
+
+    def accelerator_of(name: str) -> str:
+        pod = f"{chat}-{name}-5d8f7c9b4d-"[:58] + "x7k2p"  # as the API server makes names
+        one = routing(name=chat, engines_service="chat-engines", accelerators=accelerators)
+        (found,) = Placing().place([one], [slice_of(endpoint("10.0.0.1", pod))])
+        return found.engines[0].accelerator
+
+    assert [accelerator_of(one) for one in names] == names
+    assert [accelerator_of(one) for one in twins] == ["", ""]
+
+
 def test_engines_are_those_of_the_service_whatever_their_slice_and_readiness() -> None:
     found = placed(
         slice_of(endpoint("10.0.0.1", "chat-l4-5d-x", ready=True)),
