@@ -113,6 +113,9 @@ _BY_NAME: dict[str, Schema] = {
     "networkPolicy.extraEgress": _list_of(
         _closed({"ports": _list_of(_OBJECT), "to": _list_of(_OBJECT)})
     ),
+    "networkPolicy.extraIngress": _list_of(
+        _closed({"ports": _list_of(_OBJECT), "from": _list_of(_OBJECT)})
+    ),
     "networkPolicy.monitoringNamespace": _LABEL_OR_NONE | {"minLength": 1},
     "operator.image.repository": _REPOSITORY,
     "operator.scaleSeconds": {"type": "number", "minimum": 0},

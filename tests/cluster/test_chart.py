@@ -13,7 +13,7 @@ from hack.cluster.catalogue import MONITORING_CRDS
 from hack.cluster.cluster import Cluster
 from quire_gateway import settings as gateway_settings
 from quire_operator import settings as operator_settings
-from tests.cluster.helm import VALUES, Helm, flags_of
+from tests.cluster.helm import VALUES, Body, Helm, flags_of
 
 PLACES = (NAMESPACE, "team-a", "team-b")
 INSTALL = CHART.parents[1] / "manifests" / "install.yaml"
@@ -217,6 +217,39 @@ def test_gateways_are_evicted_one_by_one_where_there_may_be_several(
         if one["kind"] == "PodDisruptionBudget" and one["metadata"]["name"] == "quire-gateway"
     ]
     assert kinds == ([1] if is_there else [])
+
+
+def _policies(helm: Helm, *flags: str) -> dict[str, Body]:
+    return {
+        one["metadata"]["name"].removeprefix("quire-"): one["spec"]
+        for one in helm.objects(*flags)
+        if one["kind"] == "NetworkPolicy"
+    }
+
+
+@pytest.mark.parametrize("kind", ["ClusterIP", "NodePort", "LoadBalancer"])
+def test_a_gateway_with_a_way_in_from_outside_lets_everybody_in(helm: Helm, kind: str) -> None:
+    kept = _policies(helm)
+    made = _policies(helm, f"--set=gateway.service.type={kind}")
+    everybody = {"ports": [{"protocol": "TCP", "port": 8080}]}
+    more = [] if kind == "ClusterIP" else [everybody]
+    assert made["gateway"]["ingress"] == kept["gateway"]["ingress"] + more
+    assert everybody not in kept["gateway"]["ingress"]
+    assert made["operator"] == kept["operator"]
+
+
+def test_further_rules_of_policies_are_added(helm: Helm) -> None:
+    place = "networkPolicy.extraIngress[0].from[0].ipBlock.cidr=10.9.0.0/16"
+    collector = "networkPolicy.extraEgress[0].ports[0].port=4318"
+    kept = _policies(helm)
+    made = _policies(helm, f"--set={place},{collector}")
+    rule, way = {"from": [{"ipBlock": {"cidr": "10.9.0.0/16"}}]}, {"ports": [{"port": 4318}]}
+    assert made["gateway"]["ingress"] == [*kept["gateway"]["ingress"], rule]
+    assert made["operator"]["ingress"] == kept["operator"]["ingress"]
+    for name, spec in kept.items():
+        assert made[name]["egress"] == [*spec["egress"], way]
+    none = "networkPolicy.extraIngress=null,networkPolicy.extraEgress=null"
+    assert _policies(helm, f"--set={none}") == kept
 
 
 def test_names_that_look_like_numbers_stay_names(helm_program: Path, tmp_path: Path) -> None:

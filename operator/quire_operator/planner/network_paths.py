@@ -199,5 +199,7 @@ An engine also reaches, on any host:
 
 `monitoring` is every pod of the namespace that `--monitoring-namespace` names; `any pod` is one in
 any namespace of the cluster. Probes need no way of their own: a node always reaches its own pods.
-Gateways do not speak with each other, nor engines with engines.
+Gateways do not speak with each other, nor engines with engines. With a `gateway.service.type`
+other than ClusterIP the chart lets everybody to the gateway's port 8080, and whom
+`networkPolicy.extraIngress` names.
 """
