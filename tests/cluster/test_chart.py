@@ -159,6 +159,7 @@ SCALED = "gateway.autoscaling.enabled=true"
         ("operator.resources.requests.memory=2Gi", "is 2Gi, and the limit is 512Mi: raise opera"),
         ("gateway.resources.requests.memroy=1Gi", "there is no resource memroy. Kubernetes has"),
         ("gateway.podLabels.app\\.kubernetes\\.io/name=x", "podLabels has app.kubernetes.io/name"),
+        ("operator.podLabels.serving\\.quire\\.dev/role=gateway", "has serving.quire.dev/role, by"),
         ("gateway.extraVolumes[0].name=tmp", "a volume tmp, and so has the pod already: give it"),
         (
             "gateway.extraVolumeMounts[0].name=x,gateway.extraVolumeMounts[0].mountPath=/x",
@@ -256,8 +257,9 @@ def test_names_that_look_like_numbers_stay_names(helm_program: Path, tmp_path: P
     helm = Helm(helm_program, tmp_path)
     secrets = "gateway.tlsSecretName=1234,rootSecretName=1e3"
     names = f"{secrets},operator.priorityClassName=0x1,namespaces={{5678}}"
+    names += ",nameOverride=true,fullnameOverride=quire"
     where = ("--namespace=1234", "--skip-tests", f"--set-string={names}")
-    text = helm.call("template", "quire", CHART, *where)
+    text = helm.call("template", "1234", CHART, *where)
     objects = [one for one in yaml.safe_load_all(text) if one]
     spaces = [one["metadata"]["namespace"] for one in objects if "namespace" in one["metadata"]]
     gateway, operator = (
@@ -267,6 +269,20 @@ def test_names_that_look_like_numbers_stay_names(helm_program: Path, tmp_path: P
     assert set(spaces) == {"1234", "5678"}
     assert mounted == {"1234", "1e3"}
     assert operator["priorityClassName"] == "0x1"
+    for one in objects:
+        labels = one["metadata"]["labels"]
+        assert (labels["app.kubernetes.io/name"], labels["app.kubernetes.io/instance"]) == (
+            "true",
+            "1234",
+        )
+
+
+@pytest.mark.parametrize("release", ["my.quire", "1quire"])
+def test_a_release_whose_services_could_have_no_name_is_refused(helm: Helm, release: str) -> None:
+    ran = helm.run("template", release, CHART)
+    assert ran.returncode != 0
+    assert f"objects would be named {release}-gateway, and a Service's name" in ran.stderr
+    assert helm.call("template", release, CHART, "--set=fullnameOverride=quire")
 
 
 def test_numbers_of_a_values_file_stay_whole(helm: Helm, tmp_path: Path) -> None:

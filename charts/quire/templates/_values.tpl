@@ -6,6 +6,7 @@ before anything of the release is there. */}}
 {{- include "quire.checkResources" (list $ $component) -}}
 {{- include "quire.checkPodLabels" (list $ $component) -}}
 {{- end -}}
+{{- include "quire.checkNames" . -}}
 {{- include "quire.checkReplicas" . -}}
 {{- include "quire.checkVolumes" . -}}
 {{- include "quire.checkRegistries" . -}}
@@ -13,6 +14,14 @@ before anything of the release is there. */}}
 {{- $gateway := .Values.gateway.serviceAccount -}}
 {{- if and $operator.create $gateway.create $operator.name (eq $operator.name $gateway.name) -}}
 {{- fail (printf "\n\noperator.serviceAccount.name and gateway.serviceAccount.name are both %s, and the chart is to make both: give them names of their own, for their rights differ" $operator.name) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A Service has a stricter name than a release. */}}
+{{- define "quire.checkNames" -}}
+{{- $name := include "quire.fullname" . -}}
+{{- if not (regexMatch "^[a-z][-a-z0-9]*$" $name) -}}
+{{- fail (printf "\n\nobjects would be named %s-gateway, and a Service's name begins with a letter and has no dot: set fullnameOverride, or give the release another name" $name) -}}
 {{- end -}}
 {{- end -}}
 
