@@ -136,6 +136,8 @@ REFUSED: list[tuple[str, Body, str]] = [
     ("model", {"model": {"source": "hf://acme/no\u00a0break"}}, "should match"),
     ("model", {"model": {"source": "hf://repository"}}, "hf://organisation/repository@revision"),
     ("model", {"model": {"source": "pvc://claim"}}, "a pvc:// source is pvc://claim/path"),
+    ("model", {"model": {"source": "pvc://claim/../../etc"}}, "has no . or .. in its path: say"),
+    ("model", {"model": {"source": "pvc://claim/m/.."}}, "has no . or .. in its path: say"),
     ("model", {"model": {"source": "pypi://package/x"}}, "a pypi:// source needs a version"),
     (
         "model",

@@ -5,6 +5,7 @@ limits, which are in a file that a new engine reads and that running ones are to
 that moving a threshold restarts nothing.
 """
 
+from posixpath import normpath
 from typing import Any
 
 from quire_engine.protocol.messages import Thresholds
@@ -53,10 +54,14 @@ def engine_flags(service: InferenceService, accelerator: Accelerator) -> list[st
 
 
 def model_path(source: str) -> str:
-    """A model's source as its engine sees it: a claim is mounted into the pod."""
+    """A model's source as its engine sees it: a claim is mounted into the pod.
+
+    It stays in the claim, even if an older kind let `..` pass.
+    """
     if not source.startswith("pvc://"):
         return source
-    return f"{CLAIM_FOLDER}/{source.removeprefix('pvc://').split('/', 1)[1]}"
+    path = source.removeprefix("pvc://").split("/", 1)[1]
+    return f"{CLAIM_FOLDER}{normpath(f'/{path}')}" if ".." in path else f"{CLAIM_FOLDER}/{path}"
 
 
 def claim_of(source: str) -> str | None:

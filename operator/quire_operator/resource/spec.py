@@ -90,6 +90,11 @@ class Model(Part, frozen=True, kw_only=True):
             ".source",
         ),
         Rule(
+            "!self.source.startsWith('pvc://') || !self.source.matches('/[.][.]?(/|$)')",
+            "a pvc:// source has no . or .. in its path: say the path from the claim's top",
+            ".source",
+        ),
+        Rule(
             "!self.source.startsWith('https://') || self.source.matches('"
             r"^https://([-.A-Za-z0-9]+|\\[[0-9A-Fa-f:.]+\\])(:"
             "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9][0-9]|6[0-4][0-9]{3}|[1-5][0-9]{4}"

@@ -107,6 +107,12 @@ def test_a_model_in_a_claim_is_mounted_read_only_and_a_token_comes_from_its_secr
     mounts = claimed["containers"][0]["volumeMounts"]
     assert {"name": "model", "mountPath": "/models", "readOnly": True} in mounts
 
+    for path in ("../../etc/passwd", "a/../../../etc/passwd", "/../etc/passwd"):
+        leaving = pod(L4, model={"source": f"pvc://weights/{path}"})["containers"][0]["args"]
+        assert [one.replace("//", "/") for one in leaving if one.startswith("--source=")] == [
+            "--source=/models/etc/passwd"
+        ]
+
     token = pod(L4, model={"source": "hf://a/b", "tokenSecretRef": {"name": "hf", "key": "t"}})
     assert "--hf-token-file=/etc/quire/hub/token" in token["containers"][0]["args"]
     secret = {"secretName": "hf", "items": [{"key": "t", "path": "token"}]}
