@@ -176,6 +176,7 @@ def test_deleting_works_with_the_operator_stopped(
     api_cluster.api.call("delete", "namespace", namespace, "--timeout=60s")
 
 
+@pytest.mark.usefixtures("kubeconfig")  # or the kind is missing, too
 def test_a_cluster_without_its_namespace_ends_it_with_what_to_do(
     api_cluster: Cluster, log: Path
 ) -> None:
@@ -425,3 +426,41 @@ def test_who_leaves_auto_loses_no_replica_until_spec_replicas_is_set(
         wait_until(lambda: ordered() == 3, seconds=60)
         api_cluster.api.call("scale", "qis/chat", here, "--replicas=1")
         wait_until(lambda: ordered() == 1, seconds=60)
+
+
+def test_an_older_service_takes_over_no_name_that_another_has_at_a_host(
+    api_cluster: Cluster, kubeconfig: Path, log: Path, namespace: str
+) -> None:
+    flags = ("--lease-seconds=3", "--engine-image=engine:1")
+    source = {"source": "hf://acme/thing@main"}
+    shared = {"ingress": {"host": "models.example.com"}, "access": {"public": True}}
+
+    def routed(name: str) -> list[str]:
+        found = get(api_cluster, "configmap", namespace, f"{name}-routing")
+        names: list[str] = json.loads(found["data"]["routing.json"])["model_names"]
+        return names
+
+    def degraded(name: str) -> str:
+        said = wait_for_status(api_cluster, namespace, name)["status"]["conditions"]
+        worst = next(one for one in said if one["type"] == "Degraded")
+        return f"{worst['reason']}: {worst['message']}"
+
+    with RunningOperator(kubeconfig, log, *flags):
+        make(api_cluster, namespace, "a-older", model=source)
+        wait_for_status(api_cluster, namespace, "a-older")
+        make(api_cluster, namespace, "chat", model=source | {"name": "m"}, **shared)
+        wait_for_status(api_cluster, namespace, "chat")
+        make(api_cluster, namespace, "a-older", model=source | {"aliases": ["m"]}, **shared)
+        wait_until(lambda: "NameTaken" in degraded("a-older"), seconds=60)
+        assert routed("a-older") == ["a-older"]
+    with RunningOperator(kubeconfig, log.with_name("another.log"), *flags) as another:
+        another.wait_until_ready()
+        api_cluster.api.call(
+            "annotate", "qis", "--all", f"--namespace={namespace}", "seen=again"
+        )  # each is looked at by this one
+        wait_until(lambda: "NameTaken" in degraded("a-older"), seconds=60)
+        assert "NameTaken" not in degraded("chat")
+        assert routed("chat") == ["m"]
+
+        make(api_cluster, namespace, "chat", model=source | {"name": "n"}, **shared)
+        wait_until(lambda: routed("a-older") == ["a-older", "m"], seconds=60)

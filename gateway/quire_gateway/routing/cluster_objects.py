@@ -11,6 +11,7 @@ sooner, of whether it takes requests. One that is terminating gets no new ones.
 import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from operator import is_
 from typing import Any
 
@@ -65,7 +66,7 @@ class DocumentReader:
             self.problems[key] = str(error)
         else:
             self.problems.pop(key, None)
-            self._good[key] = document
+            self._good[key] = _no_older(document, _made_at(body))
 
 
 class Placing:
@@ -131,6 +132,21 @@ def _only(text: str, *, of: Key) -> RoutingDocument:
 
 def _made_at(body: Body) -> str:
     return str(body["metadata"].get("creationTimestamp", ""))
+
+
+def _no_older(document: RoutingDocument, made_at: str) -> RoutingDocument:
+    """With no claim from before its object was made: whoever may write objects dates nothing back.
+
+    An operator that tells of no claims made the object when the service wanted its names.
+    """
+    try:
+        made = datetime.fromisoformat(made_at.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return document
+    claims = {
+        name: max(document.claimed(name, at_host=False), made) for name in document.model_names
+    }
+    return msgspec.structs.replace(document, claimed_at=claims)
 
 
 def _engines(document: RoutingDocument, slices: Iterable[Body]) -> tuple[EnginePlace, ...]:

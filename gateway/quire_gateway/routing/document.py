@@ -104,6 +104,11 @@ class RoutingDocument(msgspec.Struct, frozen=True, kw_only=True):
     """How much is let in and what is promised, while engines do not say it themselves."""
     host: str | None = None
     """Host of the ingress, if it has one."""
+    claimed_at: dict[str, float] = {}
+    """By name, since when the service has wanted it, in seconds since the epoch: of several that
+    have the same, the first is meant."""
+    host_claimed_at: float | None = None
+    """Since when it has wanted the host."""
     is_public: bool = False
     """Whether everybody may ask at the ingress."""
     api_keys_secret: str | None = None
@@ -138,6 +143,11 @@ class RoutingDocument(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> tuple[str, str]:
         """Namespace and name."""
         return self.namespace, self.name
+
+    def claimed(self, model: str, *, at_host: bool) -> float:
+        """Since when it has wanted a name, inside the cluster or at its host; 0: always."""
+        inside = self.claimed_at.get(model, 0.0)
+        return max(inside, self.host_claimed_at or 0.0) if at_host else inside
 
     @property
     def label(self) -> str:

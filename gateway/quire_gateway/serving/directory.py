@@ -32,7 +32,7 @@ ServedT = TypeVar("ServedT", bound=Served)
 
 
 class Directory(Generic[ServedT]):
-    """Finds services; the oldest first where two claim the same name."""
+    """Finds services; where two have the same name, the one that wanted it first."""
 
     def __init__(self) -> None:
         self.services: dict[ServiceKey, ServedT] = {}
@@ -61,10 +61,14 @@ class Directory(Generic[ServedT]):
             Name that the client asked for, lower case, without a port.
         """
         found = [one for one in self._by_model.get(model, ()) if self.is_at(one, host)]
-        if len(found) > 1:
+        if len(found) > 1:  # stable: of those that tell no time, the first of all stays first
+            at_host = host in self._hosts
             found.sort(
-                key=lambda one: not _is_own_name(one, host)
-            )  # stable: the oldest stays first
+                key=lambda one: (
+                    not _is_own_name(one, host),
+                    one.document.claimed(model, at_host=at_host),
+                )
+            )
         return found[0] if found else None
 
     def has_host(self, host: str) -> bool:

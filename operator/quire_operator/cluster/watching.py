@@ -184,7 +184,6 @@ class Watching:
         """Enqueue the services that an object matters to."""
         if kind is SERVICES:
             self._enqueue(key_of(body))
-            self._enqueue_rivals(body)
         elif (owner := service_of(body)) is not None:
             self._enqueue(owner)
         elif kind is NODES or (kind is PODS and self._is_of_gateway(body)):
@@ -193,25 +192,10 @@ class Watching:
 
     def _audience(self, kind: Kind, body: Mapping[str, Any]) -> object:
         """Equal for two states of an object that matter to the same services."""
-        if kind is SERVICES:
-            return _host(body)
         return service_of(body), kind is PODS and self._is_of_gateway(body)
 
     def _is_of_gateway(self, body: Mapping[str, Any]) -> bool:
         return self._gateway is not None and self._gateway.has(body["metadata"])
-
-    def _enqueue_rivals(self, body: Mapping[str, Any]) -> None:
-        """Services at the same host: which of them has a name may have changed."""
-        host = _host(body)
-        for key in self._store.keys(SERVICES.kind) if host else ():
-            other = self._store.get(SERVICES.kind, key)
-            if other and _host(other) == host:
-                self._enqueue(key)
-
-
-def _host(body: Mapping[str, Any]) -> str | None:
-    host: str | None = (body.get("spec", {}).get("ingress") or {}).get("host")
-    return host
 
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401

@@ -38,7 +38,7 @@ def degraded(
         *_of_the_gateway(observed, settings),
     ]
     if not found:
-        return False, "NothingWrong", "nothing is wrong"
+        return _nothing(observed)
     (reason, first), rest = found[0], found[1:]
     more = [words if other == reason else f"{other}: {words}" for other, words in rest]
     return True, reason, "; ".join([first, *more])
@@ -48,21 +48,35 @@ _Trouble = tuple[str, str]
 """Reason and message."""
 
 
+def _nothing(observed: Observed) -> Said:
+    """Names that others had first inside the cluster are no trouble: one may ask by address."""
+    if owners := observed.standing.inside_owners:
+        names = several([f"{name} of {owner}" for name, owner in sorted(owners.items())])
+        namespace, name = observed.service.key
+        words = (
+            "nothing is wrong; clients inside the cluster that ask the gateway by its own address"
+            f" reach other services by these names, which had them first: {names}. They reach this"
+            f" one by its address, {name}.{namespace}"
+        )
+        return False, "NameShared", words
+    return False, "NothingWrong", "nothing is wrong"
+
+
 def _of_names(observed: Observed) -> Iterator[_Trouble]:
-    if observed.name_owner:
+    if observed.standing.name_owner:
         yield (
             "NameTaken",
             (
-                f"{observed.name_owner} already serves this model name at this host, and is older:"
-                " change model.name or ingress.host"
+                f"{observed.standing.name_owner} had this model name at this host before, and keeps"
+                " it until it gives it up: change model.name or ingress.host"
             ),
         )
-    for alias, owner in sorted(observed.alias_owners.items()):
+    for alias, owner in sorted(observed.standing.alias_owners.items()):
         yield (
             "NameTaken",
             (
-                f"{owner} already has the name {alias} at this host, and is older: clients that ask"
-                " for it reach that one; take it out of model.aliases, or change ingress.host"
+                f"{owner} had the name {alias} at this host before: clients that ask for it reach"
+                " that one; take it out of model.aliases, or change ingress.host"
             ),
         )
 

@@ -20,10 +20,11 @@ from quire_operator.planner.api_keys import RoutedKey
 from quire_operator.planner.engine_flags import live_config, thresholds
 from quire_operator.planner.hosts import host
 from quire_operator.planner.last_engine import LastEngine, note
-from quire_operator.planner.observed import Observed
+from quire_operator.planner.observed import Observed, moment
 from quire_operator.planner.pinning import pinned_commit
 from quire_operator.planner.placement import price_of
 from quire_operator.planner.settings import PlannerSettings
+from quire_operator.resource.status import Claims
 
 Body = dict[str, Any]
 
@@ -72,6 +73,11 @@ class RoutingDocument(Struct, frozen=True, kw_only=True):
     token_epoch: int
     is_suspended: bool
     accelerators: tuple[RoutedAccelerator, ...]
+    claimed_at: dict[str, float]
+    """By name and alias, since when the service has wanted it, in seconds since the epoch: of those
+    that have the same, the first is meant."""
+    host_claimed_at: float | None
+    """Since when it has wanted the host."""
     last_engine: LastEngine | None = None
     """What an engine said last, for the time without one."""
 
@@ -102,6 +108,7 @@ def routing_document(observed: Observed, settings: PlannerSettings) -> RoutingDo
     service, spec = observed.service, observed.service.spec
     keys = spec.access.api_keys_secret_ref
     is_auto = observed.scaled is not None and spec.scaling.mode == "Auto"
+    claims = observed.standing.claims
     shares = observed.scaled.traffic_shares if observed.scaled and is_auto else {}
     return RoutingDocument(
         schema_version=ROUTING_SCHEMA_VERSION,
@@ -109,7 +116,7 @@ def routing_document(observed: Observed, settings: PlannerSettings) -> RoutingDo
         name=service.name,
         model_names=(
             service.served_name,
-            *(one for one in spec.model.aliases if one not in observed.alias_owners),
+            *(one for one in spec.model.aliases if one not in observed.standing.alias_owners),
         ),
         host=host(service, settings),
         is_public=spec.access.public,
@@ -133,8 +140,18 @@ def routing_document(observed: Observed, settings: PlannerSettings) -> RoutingDo
             )
             for one in spec.accelerators
         ),
+        claimed_at=_claimed_at(claims),
+        host_claimed_at=_seconds(claims.host_since) if claims and claims.host_since else None,
         last_engine=observed.last_engine,
     )
+
+
+def _claimed_at(claims: Claims | None) -> dict[str, float]:
+    return {one.name: _seconds(one.since) for one in claims.names} if claims else {}
+
+
+def _seconds(at: str) -> float:
+    return moment(at).timestamp()
 
 
 def internal_token_secret(observed: Observed, settings: PlannerSettings) -> Body:

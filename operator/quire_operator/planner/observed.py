@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from quire_engine.protocol.state import EngineState, Loading
 from quire_operator.planner.api_keys import ApiKeys
+from quire_operator.planner.claims import ALONE, Standing
 from quire_operator.planner.last_engine import LastEngine
 from quire_operator.planner.names import (
     ACCELERATOR_LABEL,
@@ -178,10 +179,8 @@ class Observed:
     """Of gateway pods that are ready."""
     root_secret: bytes = b""
     """What internal tokens are made from."""
-    name_owner: str | None = None
-    """Namespace/name of the older service that has the same host and model name, if any."""
-    alias_owners: Mapping[str, str] = field(default_factory=dict)
-    """The same by alias, of those that older services have as a name or alias."""
+    standing: Standing = ALONE
+    """What of its names others had before it."""
     is_scaling: bool = False
     """Whether replicas follow the traffic, as far as the spec wants it: there is a gateway."""
     scaled: Outcome | None = None

@@ -88,7 +88,7 @@ def _objects(
     optional = [
         *(leaving_deployment(observed, *one) for one in placement.leaving.items()),
         disruption_budget(observed, sum(placement.replicas.values())),
-        None if observed.name_owner else from_outside(observed, settings),
+        None if observed.standing.name_owner else from_outside(observed, settings),
     ]
     return [
         live_config_map(observed),
@@ -96,7 +96,7 @@ def _objects(
         network_policy(observed, settings),
         *services(observed, settings),
         *deployments,
-        *([] if observed.name_owner else [routing_map(observed, settings)]),
+        *([] if observed.standing.name_owner else [routing_map(observed, settings)]),
         *(body for body in optional if body is not None),
     ]
 

@@ -46,6 +46,7 @@ def status_of(
         desired_replicas=sum(placement.replicas.values()),
         promised_replicas=promised(observed, findings),
         kept_replicas=keep(observed, wanted_replicas(observed), placement.replicas),
+        claims=observed.standing.claims,
         model=service.served_name,
         resolved_revision=revision,
         resolved_source=source,

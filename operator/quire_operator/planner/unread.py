@@ -12,7 +12,12 @@ from typing import Any
 from msgspec import structs
 
 from quire_operator.planner.conditions import stamp
-from quire_operator.resource.reading import InferenceService, InvalidResourceError, read_status
+from quire_operator.resource.reading import (
+    InferenceService,
+    InvalidResourceError,
+    read_status,
+    salvage_status,
+)
 from quire_operator.resource.status import (
     CONDITION_TYPES,
     Condition,
@@ -30,7 +35,7 @@ def of_unreadable(
     try:
         before = read_status(body)
     except InvalidResourceError:
-        before = InferenceServiceStatus()
+        before = salvage_status(body)
     generation = body["metadata"].get("generation", 0)
     words = (
         f"this version of quire cannot read the spec: {str(error)[:_MAX_WORDS]}; change that field,"
@@ -46,6 +51,7 @@ def of_refused(status: InferenceServiceStatus, words: str, now: datetime) -> Inf
         conditions=status.conditions,
         promised_replicas=status.promised_replicas,
         kept_replicas=status.kept_replicas,
+        claims=status.claims,
     )
     told = f"the API server did not take the status: {words[:_MAX_WORDS]}"
     return _not_ready(bare, status.observed_generation, "StatusRefused", told, now)

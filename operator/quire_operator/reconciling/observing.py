@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from quire_operator.cluster.kinds import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, SERVICES
-from quire_operator.cluster.store import Key, Store, key_of
+from quire_operator.cluster.kinds import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
+from quire_operator.cluster.store import Key, Store
+from quire_operator.planner.claims import ALONE, Standing
 from quire_operator.planner.last_engine import LastEngine, noted
 from quire_operator.planner.names import (
     ACCELERATOR_LABEL,
@@ -35,9 +36,9 @@ def observe(
     root_secret: bytes,
     may_see_nodes: bool,
     gateway: GatewayPlace | None,
+    standing: Standing = ALONE,
 ) -> Observed:
     """All that is known of a service."""
-    owners = _name_owners(store, service)
     return replace(
         observe_replicas(store, service),
         nodes=tuple(map(node_from, store.all(NODES.kind))) if may_see_nodes else None,
@@ -46,8 +47,7 @@ def observe(
         secrets=secrets,
         gateway_addresses=gateway_addresses(store, gateway),
         root_secret=root_secret,
-        name_owner=owners.pop(service.served_name, None),
-        alias_owners=owners,
+        standing=standing,
     )
 
 
@@ -115,22 +115,3 @@ def _is_owned(body: Mapping[str, object], service: InferenceService) -> bool:
     metadata = body["metadata"]
     owners = metadata.get("ownerReferences", []) if isinstance(metadata, dict) else []
     return any(owner.get("uid") == service.uid for owner in owners)
-
-
-def _name_owners(store: Store, service: InferenceService) -> dict[str, str]:
-    """By name and alias, the oldest service that has it at the same host, if it is another one."""
-    if service.spec.ingress is None:
-        return {}
-    mine = {service.served_name, *service.spec.model.aliases}
-    oldest: dict[str, tuple[str, Key]] = {}
-    for body in store.all(SERVICES.kind):
-        spec, metadata = body["spec"], body["metadata"]
-        host = (spec.get("ingress") or {}).get("host")
-        if host != service.spec.ingress.host or "deletionTimestamp" in metadata:
-            continue
-        model = spec.get("model") or {}
-        names = {model.get("name") or metadata["name"], *(model.get("aliases") or ())}
-        rival = (metadata["creationTimestamp"], key_of(body))
-        for name in mine & names:
-            oldest[name] = min(oldest.get(name, rival), rival)
-    return {name: "/".join(key) for name, (_, key) in oldest.items() if key != service.key}

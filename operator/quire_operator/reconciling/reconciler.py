@@ -18,6 +18,7 @@ from quire_operator.planner.observed import Observed, Refusal
 from quire_operator.planner.plan import plan
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.reconciling.applying import Applied, Applier
+from quire_operator.reconciling.claims import NameClaims
 from quire_operator.reconciling.engines import Engines
 from quire_operator.reconciling.event_writer import EventWriter
 from quire_operator.reconciling.metrics import Metrics
@@ -65,6 +66,7 @@ class Reconciler:
         self._now = now
         self._may_see_nodes = may_see_nodes
         self._scaling = scaling
+        self._claims = NameClaims(store, queue.add)
         self._applier = Applier(api, store, clock)
         self._writer = StatusWriter(api, clock)
         self._events = EventWriter(api, clock)
@@ -121,6 +123,7 @@ class Reconciler:
             self._metrics.forget(key)
             self._applier.forget(key)
             self._secrets.forget(key)
+            self._claims.forget(key)
             if self._scaling is not None:
                 self._scaling.forget(key)
             return  # the cluster deletes what it owned
@@ -131,6 +134,7 @@ class Reconciler:
             await self._writer.write_unreadable(body, error, self._now())
             return
         if service.is_being_deleted:
+            self._claims.forget(key)
             return
         await self._make(service)
 
@@ -172,6 +176,7 @@ class Reconciler:
             root_secret=self._root_secret(),
             may_see_nodes=self._may_see_nodes,
             gateway=self._settings.gateway,
+            standing=self._claims.stand(known, self._now()),
         )
         ready = {pod.name for pod in observed.pods if pod.is_ready}
         heard = self._engines.heard(service, observed.pods)

@@ -28,6 +28,8 @@ class InferenceService(Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str]
     spec: InferenceServiceSpec
     status: InferenceServiceStatus
+    created_at: str = ""
+    """As the API server writes it; empty for one of a file."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -61,6 +63,7 @@ def read(body: Mapping[str, Any]) -> InferenceService:
         annotations=metadata.get("annotations") or {},
         spec=_convert(body.get("spec") or {}, InferenceServiceSpec, "spec"),
         status=read_status(body),
+        created_at=metadata.get("creationTimestamp") or "",
     )
 
 
@@ -73,6 +76,18 @@ def read_status(body: Mapping[str, Any]) -> InferenceServiceStatus:
         It has a field that this version does not understand.
     """
     return _convert(body.get("status") or {}, InferenceServiceStatus, "status")
+
+
+def salvage_status(body: Mapping[str, Any]) -> InferenceServiceStatus:
+    """What can be understood of a status, field by field."""
+    found: dict[str, Any] = {}
+    for name, value in (body.get("status") or {}).items():
+        try:
+            _convert({name: value}, InferenceServiceStatus, "status")
+        except InvalidResourceError:
+            continue
+        found[name] = value
+    return _convert(found, InferenceServiceStatus, "status")
 
 
 def _convert(value: object, kind: type[_Part], where: str) -> _Part:

@@ -9,7 +9,16 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from quire_operator.resource.base import Part
-from quire_operator.resource.kinds import Cost, Count, Message, ShortName, Timestamp, Total, Word
+from quire_operator.resource.kinds import (
+    Cost,
+    Count,
+    Message,
+    ServedName,
+    ShortName,
+    Timestamp,
+    Total,
+    Word,
+)
 
 ConditionType = Literal[
     "Ready",
@@ -91,6 +100,26 @@ class ReplicasOn(Part, frozen=True, kw_only=True, omit_defaults=False):
     """How many."""
 
 
+class NameClaim(Part, frozen=True, kw_only=True, omit_defaults=False):
+    """A name that clients put in "model", and since when it is wanted."""
+
+    name: ServedName
+    """The name or alias."""
+    since: Timestamp
+    """Since when the service has wanted it without a break."""
+
+
+class Claims(Part, frozen=True, kw_only=True, omit_defaults=False):
+    """The names that the service wants: whoever wanted a name first has it."""
+
+    names: Annotated[tuple[NameClaim, ...], Meta(max_length=32, extra_json_schema=_BY_NAME)] = ()
+    """Its name and aliases."""
+    host: Annotated[str, Meta(max_length=253)] = ""
+    """Host of the ingress at which it wants them."""
+    host_since: Timestamp | None = None
+    """Since when it has wanted this host."""
+
+
 class KeptReplicas(Part, frozen=True, kw_only=True, omit_defaults=False):
     """What scaling.mode Auto runs, and what stays when the mode is left."""
 
@@ -142,6 +171,8 @@ class InferenceServiceStatus(Part, frozen=True, kw_only=True, omit_defaults=Fals
     kept_replicas: KeptReplicas | None = None
     """What scaling.mode Auto runs. When the mode is left it stays so until spec.replicas is
     changed; absent: spec.replicas counts."""
+    claims: Claims | None = None
+    """Since when it has wanted its names, which decides who has one that others want, too."""
     model: Word = ""
     """What clients put in "model"."""
     resolved_revision: Word = ""

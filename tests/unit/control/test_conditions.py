@@ -9,6 +9,7 @@ from msgspec import convert, structs
 
 from quire_engine.protocol.state import EngineState
 from quire_operator.planner.api_keys import ApiKeys
+from quire_operator.planner.claims import Standing
 from quire_operator.planner.observed import (
     Engine,
     LoadingEngine,
@@ -229,7 +230,7 @@ def test_an_alias_of_another_service_is_left_to_it() -> None:
         ingress={"host": "m.example.com"},
         access={"public": True},
     )
-    made = planned(service=wanted, alias_owners={"n": "models/older"})
+    made = planned(service=wanted, standing=Standing(alias_owners={"n": "models/older"}))
 
     assert said(made, "Degraded")[:2] == ("True", "NameTaken")
     assert "models/older" in said(made, "Degraded")[2]
@@ -328,7 +329,7 @@ def test_what_needs_other_objects_is_a_condition() -> None:
         "SecretUnreadable",
         "keys: no right to; what was read before stays in force",
     )
-    taken = planned(name_owner="models/older")
+    taken = planned(standing=Standing(name_owner="models/older"))
     assert said(taken, "Degraded")[1] == "NameTaken"
     assert not any(one["metadata"]["name"] == "chat-routing" for one in taken.objects)
 

@@ -1,6 +1,7 @@
 """From a cluster's objects to routing documents."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -81,6 +82,18 @@ def test_a_document_that_never_was_good_is_none() -> None:
 def test_the_oldest_comes_first() -> None:
     young, old = config_map("a", "2026-02-01T00:00:00Z"), config_map("b", "2026-01-01T00:00:00Z")
     assert [one.name for one in DocumentReader().read(keyed(young, old))] == ["b", "a"]
+
+
+def test_no_claim_is_older_than_the_object_that_says_it() -> None:
+    made = datetime(2026, 2, 1, tzinfo=UTC).timestamp()
+    body = config_map(
+        made_at="2026-02-01T00:00:00Z",
+        model_names=["early", "late", "unsaid"],
+        claimed_at={"early": 1.0, "late": made + 5},
+    )
+    (found,) = DocumentReader().read(keyed(body))
+
+    assert found.claimed_at == {"early": made, "late": made + 5, "unsaid": made}
 
 
 def test_of_names_that_the_cluster_cuts_the_accelerator_is_known() -> None:

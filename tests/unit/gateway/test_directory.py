@@ -51,3 +51,29 @@ def test_a_name_that_only_begins_like_an_address_is_a_host() -> None:
     directory.arrange({one.document.key: one for one in (victim, own)})
 
     assert found(directory, "m", "victim.t4.svcs.example") == "own"
+
+
+def test_of_services_with_a_name_the_first_that_wanted_it_is_meant() -> None:
+    host = "models.example.com"
+    old = known(
+        namespace="b",
+        name="old",
+        model_names=["old", "m"],
+        host=host,
+        claimed_at={"old": 1.0, "m": 1.0},
+        host_claimed_at=9.0,
+    )
+    own = known(
+        namespace="a",
+        name="own",
+        model_names=["m"],
+        host=host,
+        claimed_at={"m": 5.0},
+        host_claimed_at=5.0,
+    )
+    directory: Directory[WorkerService] = Directory()
+    directory.arrange({one.document.key: one for one in (old, own)})
+
+    assert found(directory, "m", host) == "own"
+    assert found(directory, "m", "quire-gateway") == "old"
+    assert found(directory, "m", "own.a.svc") == "own"
