@@ -68,7 +68,7 @@ def gateway(
         service([fake], name="keys", model_names=["guarded"], api_keys=keys),
     ]
     path = tmp_path_factory.mktemp("gateway") / "routing.json"
-    flags = ("--max-body-bytes", "1048576", "--log-requests")
+    flags = ("--max-body-bytes", "1048576", "--log-requests", "--proxied-hosts", "127.0.0.1")
     with RunningGateway(path, documents, *flags) as running:
         for name in ("chat", "fake", "keys"):
             wait_until(lambda name=name: running.num_eligible(name) == 1)  # type: ignore[misc]

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from quire_gateway.routing.document import ApiKey
 from quire_local.simulate.services_file import read_services
 from quire_local.up.resource_file import read_text
 from quire_operator.resource.crd import API_VERSION, KIND, crd
+from tests.api.promtool import find_promtool
 from tests.docs.pages import ROOT, Block, blocks_in, english_pages, prose_of
 
 VALUES_SCHEMA = json.loads((ROOT / "charts/quire/values.schema.json").read_text("utf-8"))
@@ -46,8 +49,26 @@ def test_each_sample_is_taken(block: Block, tmp_path: Path) -> None:
         services = tmp_path / "services.yaml"
         services.write_text(block.text)
         assert len(read_services(services)) == block.text.count("\n- ") + 1
+    elif block.text.startswith("# prometheus.yml\n"):
+        check_prometheus(block.text, tmp_path)
     else:
         read_text(as_resource(block.text).encode(), str(block))
+
+
+def check_prometheus(text: str, folder: Path) -> None:
+    """By Prometheus' own checker, but for the pods: Debian's Prometheus does not know Kubernetes."""
+    found = find_promtool()
+    if isinstance(found, str):
+        pytest.skip(found)
+    config = yaml.safe_load(text)
+    for job in config["scrape_configs"]:
+        assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    shutil.copy(ROOT / "charts/quire/files/alerts.yaml", folder)
+    ran = subprocess.run(
+        [found, "check", "config", "prometheus.yml"], cwd=folder, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def as_resource(text: str) -> str:
