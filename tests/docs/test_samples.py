@@ -56,7 +56,7 @@ def test_each_sample_is_taken(block: Block, tmp_path: Path) -> None:
 
 
 def check_prometheus(text: str, folder: Path) -> None:
-    """By Prometheus' own checker, but for the pods: Debian's Prometheus does not know Kubernetes."""
+    """By Prometheus' own checker, but for the pods: Debian's does not know Kubernetes."""
     found = find_promtool()
     if isinstance(found, str):
         pytest.skip(found)
