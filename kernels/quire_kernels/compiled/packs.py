@@ -210,7 +210,7 @@ def _write_group(facts: Path, files: list[Path]) -> None:
         if all(Path(path).exists() for path in known):
             return
     except (OSError, ValueError, KeyError, AttributeError):
-        pass
+        pass  # there is none, or not a whole one: it is written anew
     _write(group, text)
 
 

@@ -26,6 +26,8 @@ class Step:
     """None: the same."""
     victims: tuple[str, ...] | None = None
     """None: those that are worth least."""
+    is_rising: bool = False
+    """Whether more is wanted, and not added yet: `stabilization.up` has not passed."""
     is_better_known: bool = False
     """Whether other replicas would serve the same for less."""
 

@@ -137,7 +137,7 @@ def _decide_one(
     )
     case, memory = prepare(seen, memory)
     step = decide_step(case)
-    is_rising = step.action == "Up" or "stabilization.up" in step.reason
+    is_rising = step.action == "Up" or step.is_rising
     is_adding = any(count > fleet.ordered[name] for name, count in step.replicas.items())
     memory = replace(
         memory,

@@ -164,6 +164,7 @@ class Caution:
     kept: tuple[float, float] = (0.0, 0.0)
     """Promises met and missed since they were last judged; to refused requests none was kept."""
     judged_at: float = 0.0
+    """When that was, or 0."""
     has_broken: bool = False
     """Whether more than may be were missed then."""
 

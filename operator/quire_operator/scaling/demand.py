@@ -108,11 +108,7 @@ def remember(
             for promise in ("first_token", "per_token"):
                 name = f"num_{promise}_{kind}"
                 kept[index] += max(getattr(gateway, name) - getattr(before, name), 0)
-        num_promises = sum(
-            one is not None
-            for one in (service.slo.first_token_seconds, service.slo.per_token_seconds)
-        )
-        unserved += num_promises * max(gateway.num_unserved - before.num_unserved, 0)
+        unserved += max(gateway.num_unserved - before.num_unserved, 0)
     is_enough = sum(map(sum, memory.ended)) >= _ENOUGH_ANSWERS
     half_life = _HALF_LIFE_SECONDS if is_enough else _LONG_HALF_LIFE_SECONDS
     fade = 0.5 ** (max(elapsed, 0.0) / half_life)
@@ -134,7 +130,10 @@ def remember(
         kept=(memory.kept[0] + kept[0], memory.kept[1] + kept[1]),
         caution=replace(
             memory.caution,
-            kept=(memory.caution.kept[0] + kept[0], memory.caution.kept[1] + kept[1] + unserved),
+            kept=(
+                memory.caution.kept[0] + kept[0],
+                memory.caution.kept[1] + kept[1] + _num_promises(service) * unserved,
+            ),
         ),
         last_request_at=now if is_asked or _are_running(service) else memory.last_request_at,
     )
@@ -338,6 +337,12 @@ def _before(
         num_per_token_met=0,
         num_per_token_missed=0,
     )
+
+
+def _num_promises(service: ServiceInputs) -> int:
+    """So many are broken by a refusal."""
+    slo = service.slo
+    return sum(one is not None for one in (slo.first_token_seconds, slo.per_token_seconds))
 
 
 def _newest(counts: dict[str, GatewayFigures]) -> dict[str, GatewayFigures]:

@@ -70,7 +70,7 @@ def _are_replaced(case: Case, step: Step) -> bool:
     watched = case.now - case.memory.since
     if case.demand is None or watched < min(case.service.down_seconds, _WATCHED_SECONDS):
         return False
-    if not fleet.num_ready or "stabilization.up" in step.reason:
+    if not fleet.num_ready or step.is_rising:
         return False
     if step.replicas == fleet.ready:
         return True

@@ -206,7 +206,8 @@ def _up(case: Case) -> Step | None:
     is_another = math.isinf(load) and fleet.num_useful > 0
     patience = max(case.service.up_seconds, _ANOTHER_SECONDS if is_another else 0.0)
     if case.rising_seconds < patience:
-        return case.hold(f"{reason}; more is added when it has been for stabilization.up")
+        held = case.hold(f"{reason}; more is added when it has been for stabilization.up")
+        return replace(held, is_rising=True)
     return Step(action="Up", replicas=replicas, reason=reason)
 
 
