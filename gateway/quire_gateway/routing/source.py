@@ -15,7 +15,7 @@ class Source(Protocol):
     """Says which documents are in force."""
 
     documents: tuple[RoutingDocument, ...]
-    """The oldest first: it wins where two claim the same."""
+    """The oldest first: it wins where two have the same name and neither tells since when."""
 
     @property
     def is_complete(self) -> bool:
