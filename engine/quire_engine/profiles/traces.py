@@ -101,7 +101,9 @@ def multiply_rate(
 ) -> list[TraceRequest]:
     """So many times as many requests in the same time: its hours and minutes stay as they are.
 
-    Each comes as often as `factor` says, a fraction by chance; copies are moved, within the trace.
+    Each comes as often as `factor` says, a fraction by chance; copies are moved. What is moved
+    over an end of the trace is mirrored there, or the first second would have a quarter of a
+    minute's copies.
 
     Parameters
     ----------
@@ -122,11 +124,19 @@ def multiply_rate(
         count = int(factor) + (random.random() < factor % 1)
         for copy in range(count):
             moved = random.uniform(-spread_seconds, spread_seconds) if copy else 0.0
-            arrival = min(max(one.arrival_seconds + moved, 0.0), last)
+            arrival = _mirror(one.arrival_seconds + moved, last)
             made.append(TraceRequest(arrival, one.num_prompt_tokens, one.num_output_tokens))
     if not made:
         raise ConfigError(f"nothing is left of {len(known)} requests at {factor:g} times the rate")
     return sorted(made, key=lambda r: r.arrival_seconds)
+
+
+def _mirror(seconds: float, last: float) -> float:
+    """Fold a time into a trace's, 0 to `last`, at its ends."""
+    if last <= 0:
+        return 0.0
+    folded = abs(seconds) % (2 * last)
+    return min(folded, 2 * last - folded)
 
 
 ParseRow = Callable[[str, str], TraceRequest]

@@ -108,6 +108,12 @@ def test_multiplied_traffic_keeps_its_minutes() -> None:
         early = sum(one.arrival_seconds < 300 for one in made)
         assert early == pytest.approx(factor * 1000, rel=0.1)
         assert 0.0 <= made[0].arrival_seconds <= made[-1].arrival_seconds <= 599.9
+    many = multiply_rate(trace, 16.0, random.Random(0))
+    for end in (0.0, 599.0):
+        in_a_second = sum(end <= one.arrival_seconds < end + 1.0 for one in many)
+        assert in_a_second < 3 * 16 * 10, "copies do not pile up at the trace's ends"
+    short = multiply_rate(trace[:5], 9.0, random.Random(0))
+    assert len({one.arrival_seconds for one in short}) > 30
     for factor in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="factor above 0"):
             multiply_rate(trace, factor, random.Random(0))
