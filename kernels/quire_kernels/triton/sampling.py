@@ -106,17 +106,18 @@ def scan_kernel(
 
 @triton.jit
 def highest_floor(values, count, low, high):
-    """A value that at least `count` of `values` reach, and about no more: bisection."""
-    width = high - low
-    done = width <= 0.0
+    """A value that at least `count` of `values` reach, and about no more: bisection.
+
+    `low` is finite, and at least `count` of the values reach it.
+    """
+    done = low >= high
     while not done:
-        middle = low + 0.5 * width
+        middle = 0.5 * low + 0.5 * high
         reached = tl.sum((values >= middle).to(tl.int32), 0)
-        stuck = (middle <= low) | (middle >= high)
+        inside = (middle > low) & (middle < high)
         low = tl.where(reached >= count, middle, low)
         high = tl.where(reached >= count, high, middle)
-        width = high - low
-        done = (reached == count) | stuck
+        done = (reached == count) | (not inside)
     return low
 
 

@@ -88,7 +88,8 @@ def choose_kernel(
         by_count = (k > 0) & (k < vocab_size)
         by_share = (share > 0.0) & (peak + tl.log(tl.maximum(share, 1e-30)) >= floor)
         if by_count & (tl.sum(live.to(tl.int32), 0) > k):
-            floor = highest_floor(x, k, floor, peak)
+            # The row's floor is minus infinity where few of its segments have a finite logit.
+            floor = highest_floor(x, k, tl.min(tl.where(live, x, float("inf")), 0), peak)
         weight = tl.where(x >= floor, tl.exp(x - peak), 0.0)
         mass = tl.sum(weight, 0)
         # The list must hold all that may be kept, and the mass that top-p takes its share of.

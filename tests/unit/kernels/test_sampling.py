@@ -65,6 +65,16 @@ def test_ties_of_low_precision_logits() -> None:
     assert_samples(sample(logits, parameters), scores_reference(logits, parameters))
 
 
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_top_k_of_few_tokens_side_by_side_comes_to_an_end(num_rows: int) -> None:
+    logits = logits_of(num_rows, 4500)
+    allowed = torch.zeros(num_rows, 141, dtype=torch.int32)
+    allowed[:, 1] = 0x3FF  # ten digits of a grammar, say: fewer segments than top_k
+    parameters = make_parameters([{"top_k": 3, "seed": row} for row in range(num_rows)])
+    out = sample(logits, parameters, allowed=allowed)
+    assert_samples(out, scores_reference(logits, parameters, allowed=allowed))
+
+
 def test_penalties_and_allowed_tokens() -> None:
     rows = ROWS[:4]
     logits = logits_of(len(rows), 4500)
