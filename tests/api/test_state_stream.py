@@ -152,3 +152,15 @@ async def test_prefix_chunks_are_told_when_they_come_and_when_they_go(
         await http.post(server.url + COMPLETIONS, json=completion(prompt="q" * 200))
         await wait_until_async(lambda: ("evicted", "cccccccc") in log())
         assert ("evicted", "aaaaaaaa") not in log()  # a chain's tail is evicted before its head
+
+
+async def test_an_engine_that_keeps_no_prefixes_says_so(http: httpx.AsyncClient) -> None:
+    with RunningServer(*SIMULATED, "--no-enable-prefix-caching") as server:
+        headers = {"x-quire-prefix": "aaaaaaaa,bbbbbbbb"}
+        answer = await http.post(
+            server.url + COMPLETIONS, json=completion(prompt="p" * 96), headers=headers
+        )
+        assert answer.status_code == 200
+        state = server.state()
+        assert not state.has_prefix_cache
+        assert state.prefix_chunks.events == []

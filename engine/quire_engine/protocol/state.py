@@ -122,6 +122,8 @@ class EngineState(msgspec.Struct, kw_only=True, frozen=True):
     loading: Loading | None = None
     """As long as the model is not loaded, once something is known of it. Progress alone does not
     raise `sequence`."""
+    has_prefix_cache: bool = True
+    """Whether prompts find there what others that begin alike have computed."""
 
 
 class Heartbeat(msgspec.Struct, kw_only=True, frozen=True):

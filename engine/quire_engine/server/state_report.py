@@ -89,6 +89,7 @@ def describe_state(
         num_core_restarts=client.num_core_deaths if client else 0,
         num_audits=stats.num_audits if stats else 0,
         loading=service.loading,
+        has_prefix_cache=service.config.cache.enable_prefix_caching,
     )
 
 

@@ -3,8 +3,9 @@
     candidates    healthy, with room, first token in time, tokens as fast as promised
     score         10 x (prompts ahead + its own uncached prompt, thrice what another engine has
                   cached of it) + what it slows others down
-    near equals   with nothing cached anywhere: by rendezvous hashing, load bounded, so that equal
-                  prefixes meet before any engine has told of them; else the less loaded of two
+    near equals   with nothing cached anywhere: by rendezvous hashing among those that cache, load
+                  bounded, so that equal prefixes meet before any engine has told of them; else the
+                  less loaded of two
 
 How fast its own tokens would come is no part of the score: a fast engine that is chosen for that
 gets the longest queue, and no client gains by a pace above the promised one.
@@ -95,7 +96,7 @@ def choose(
         is_late = latest is not None and (until_first > latest or not figures.meets_step_time)
         if is_late and not figures.is_empty:
             continue
-        if num_hits < most_hits:
+        if num_hits < most_hits and endpoint.has_prefix_cache:  # else no copy comes of it
             until_first += figures.seconds_per_prompt_token * _weigh_copy(
                 demand, uncached, most_hits
             )
@@ -240,8 +241,8 @@ def _among_equals(
     """
     if len(near) < 2:
         return near[0][0] if near else None
-    if uncached is not None:
-        return _by_hash(near, uncached)
+    if uncached is not None and (hashed := _by_hash(near, uncached)) is not None:
+        return hashed
     return _less_loaded_of_two(near, chance)
 
 
@@ -251,12 +252,12 @@ def _less_loaded_of_two(near: list[tuple[Endpoint, int]], chance: Chance) -> End
     return min(near[first], near[second], key=lambda pair: pair[1])[0]
 
 
-def _by_hash(near: list[tuple[Endpoint, int]], chunk: int) -> Endpoint:
+def _by_hash(near: list[tuple[Endpoint, int]], chunk: int) -> Endpoint | None:
     """Rendezvous hashing: each prefix has its own order of the engines; full ones are passed by."""
     bound = LOAD_BOUND * sum(load for _, load in near) / len(near) + 1.0
     free = [
         ((chunk ^ endpoint.seed) * _ODD & _MASK, endpoint)
         for endpoint, load in near
-        if load < bound
+        if load < bound and endpoint.has_prefix_cache
     ]
-    return max(free, key=_RANK)[1]
+    return max(free, key=_RANK)[1] if free else None

@@ -90,6 +90,11 @@ class Endpoint:
         return len(self._sent)
 
     @property
+    def has_prefix_cache(self) -> bool:
+        """Whether a prompt finds there what others that begin alike have computed."""
+        return self.state is not None and self.state.has_prefix_cache
+
+    @property
     def own_load(self) -> OwnLoad:
         """What the state does not include."""
         return OwnLoad(
@@ -154,8 +159,9 @@ class Endpoint:
             Tokens of it that are not.
         """
         figures = self.figures
+        chunks = demand.chunks if self.has_prefix_cache else ()
         if figures is None:
-            self.send(counter, 0.0, num_uncached, now, chunks=demand.chunks)
+            self.send(counter, 0.0, num_uncached, now, chunks=chunks)
             return 0.0
         size = figures.block_size
         num_blocks, deviation = demand.blocks_and_deviation(size)
@@ -165,7 +171,7 @@ class Endpoint:
             num_blocks - num_shared,
             num_uncached,
             now,
-            chunks=demand.chunks,
+            chunks=chunks,
             num_shared_blocks=num_shared,
             prompt_blocks=demand.num_prompt_tokens / size,
             deviation=deviation * (num_blocks - num_shared) / max(num_blocks, 1.0),
@@ -193,7 +199,7 @@ class Endpoint:
         num_prompt_tokens
             Of them, those that are computed.
         chunks
-            Names of its prompt's parts.
+            Names of its prompt's parts, where it may share them.
         prompt_blocks
             All of its prompt's.
         deviation

@@ -282,7 +282,8 @@ class Service(Served):
             seconds += self.document.thresholds.max_queue_seconds
         grant.first_byte_seconds = self._hang_seconds + _HANG_FACTOR * seconds
         grant.num_blocks = endpoint.take(grant.counter, demand, num_hits, num_uncached, now)
-        self.index.expect(endpoint.slot, demand.chunks, now)
+        if endpoint.has_prefix_cache:
+            self.index.expect(endpoint.slot, demand.chunks, now)
         self._shares.send(endpoint.accelerator, num_uncached + demand.num_output_tokens)
         if holds_room:
             self._holding.add(endpoint)
