@@ -17,6 +17,7 @@ _MAX_GROUPS = 8
 _WIDTHS = tuple(0.05 * 1.25**step for step in range(35))
 """Steps of the logarithms of costs, the finest that makes few enough groups is taken. With the
 last, all that the same accelerators serve are alike."""
+_NOT_SERVED = -1
 _MOST_KEPT = 16
 _MOST_LOAD = 1e12
 """Of a group: above it is far too much, and numbers are too large for the program."""
@@ -101,17 +102,19 @@ def _split(parts: Any, costs: Sequence[float]) -> list[list[int]]:  # noqa: ANN4
     dear = np.log(np.maximum(parts.max(axis=1), 1e-300) * prices[:, None])
     best = dear.min(axis=0)
     best[~np.isfinite(best)] = 0.0  # nobody can serve these
-    dear = np.where(np.isfinite(dear), dear - best, -1.0)
+    is_served = np.isfinite(dear)
+    dear = np.where(is_served, dear - best, 0.0)
     for width in _WIDTHS[:-1]:
-        if (kinds := _kinds(dear / width, _MAX_GROUPS)) is not None:
+        if (kinds := _kinds(dear / width, is_served, _MAX_GROUPS)) is not None:
             return kinds
-    return _kinds(dear / _WIDTHS[-1], dear.shape[1]) or []
+    return _kinds(dear / _WIDTHS[-1], is_served, dear.shape[1]) or []
 
 
-def _kinds(dear: Any, most: int) -> list[list[int]] | None:  # noqa: ANN401 - an array
+def _kinds(dear: Any, is_served: Any, most: int) -> list[list[int]] | None:  # noqa: ANN401 - arrays
     """Buckets by their steps [accelerators, buckets]; None: they are of more kinds than that."""
     kinds: dict[bytes, list[int]] = {}
-    for at, row in enumerate(np.ascontiguousarray(np.rint(dear).T.astype(np.int32))):
+    steps = np.where(is_served, np.rint(dear), _NOT_SERVED)
+    for at, row in enumerate(np.ascontiguousarray(steps.T.astype(np.int32))):
         kinds.setdefault(row.tobytes(), []).append(at)
         if len(kinds) > most:
             return None

@@ -258,8 +258,9 @@ def _grow_otherwise(case: Case, grown: Mix, rates: list[float]) -> dict[str, int
     """
     sizing, fleet, limits = case.sizing, case.fleet, case.limits
     costs = grown.cost - limits.cost(fleet.ordered) + limits.cost(fleet.useful)
-    if _ALMOST * sizing.least_cost(rates) > (1.0 - _WORTH_MOVING) * costs:
-        return None
+    most = min((1.0 - _WORTH_MOVING) * costs, limits.cost(fleet.ordered))
+    if _ALMOST * (1.0 + _MOVE_MARGIN) * sizing.least_cost(rates) > most:
+        return None  # not even parts of replicas would cost as little
     mix = sizing.afresh([rate * (1.0 + _MOVE_MARGIN) for rate in rates])
     both = {
         name: count + max(mix.replicas[name] - fleet.useful[name], 0)

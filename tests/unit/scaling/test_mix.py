@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quire_operator.scaling.grouping import group_alike
 from quire_operator.scaling.loads import Load, Loads
 from quire_operator.scaling.mix import Bounds, Option, Room, choose
 from quire_operator.scaling.spreading import carry
@@ -103,3 +104,21 @@ def test_the_same_question_has_the_same_answer() -> None:
     options = [option(str(at), 1.0 + 0.1 * at, 0.5, 0.3 + 0.05 * at) for at in range(6)]
     answers = [choose(options, [3.0, 4.0], Bounds()) for _ in range(3)]
     assert answers[0] == answers[1] == answers[2]
+
+
+def test_buckets_that_an_accelerator_cannot_serve_are_never_put_with_those_that_it_can() -> None:
+    # so far apart in what they take that only the widest steps make few groups of them
+    cheap = Loads.of([Load(0.1, 10.0 ** (at % 5)) for at in range(20)] + [None] * 5)
+    dear = Loads.of([Load(0.1, 10.0 ** (at // 5)) for at in range(25)])
+    groups = group_alike([cheap, dear], [1.0, 2.0], [1.0] * 25)
+    members = [set(one.members) for one in groups]
+    assert sorted(index for one in members for index in one) == list(range(25))
+    long_ones = set(range(20, 25))
+    assert all(one <= long_ones or not one & long_ones for one in members)
+    options = [
+        Option(name="cheap", cost=1.0, loads=cheap, current=1),
+        Option(name="dear", cost=2.0, loads=dear, highest=10**6),
+    ]
+    mix = choose(options, [0.0] * 20 + [1.0] * 5, Bounds(most=10**6))
+    assert mix.is_feasible
+    assert mix.replicas["dear"] > 0
