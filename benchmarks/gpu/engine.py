@@ -24,7 +24,7 @@ import torch
 from benchmarks.gpu.closed_loop import measure_closed_loop
 from benchmarks.gpu.engine_loops import LoopTimes, run_overlapped, run_steps
 from benchmarks.gpu.engine_models import start_engine
-from benchmarks.gpu.engine_profile import profile_decode, profile_prompts
+from benchmarks.gpu.engine_profile import profile_decode, profile_prompts, time_widths
 from benchmarks.gpu.harness import Results, environment, measured_head
 from quire_engine.core.engine import EngineCore
 from quire_engine.execution.cuda.executor import CudaExecutor
@@ -157,6 +157,7 @@ def measure(shape: str, results: Results, deadline: float, rows: list[str]) -> N
         "batch1-prefill2048": bench.prefill,
         **{n: lambda make=make: bench.throughput(make()) for n, make in WORKLOADS.items()},  # type: ignore[misc]
         "closed256": lambda: measure_closed_loop(core, executor),
+        "widths": lambda: time_widths(core, executor, add_requests),
         "profile/batch1": lambda: profile_decode(bench.core, executor, add_requests, 1),
         "profile/batch256": lambda: profile_decode(bench.core, executor, add_requests, 256),
         "profile/prefill2048": lambda: profile_prompts(core, executor, add_requests, [(2048, 1)]),

@@ -17,6 +17,7 @@ from quire_engine.execution.cuda.executor import CudaExecutor
 
 AddRequests = Callable[[EngineCore, list[tuple[int, int]], int], None]
 NUM_STEPS, NUM_LONG = 20, 60
+WIDTHS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 
 
 def profile_decode(
@@ -47,6 +48,22 @@ def profile_decode(
         "idle_share": 1 - busy_us(spans) / NUM_STEPS / step_us,
         "us_per_step": by_time(by_kernel, NUM_STEPS),
     }
+
+
+def time_widths(
+    core: EngineCore, executor: CudaExecutor, add_requests: AddRequests
+) -> dict[str, float]:
+    """Microseconds of an overlapped step, by its decodes: at contexts of about 100 tokens."""
+    found = {}
+    for width in WIDTHS:
+        add_requests(core, [(64, 200)] * width, -20000 - width)
+        run_overlapped(core, executor, max_steps=NUM_STEPS)
+        short = run_overlapped(core, executor, max_steps=NUM_STEPS).seconds
+        long = run_overlapped(core, executor, max_steps=NUM_LONG).seconds
+        core.abort_client("bench")
+        run_overlapped(core, executor, max_steps=1)
+        found[str(width)] = (long - short) / (NUM_LONG - NUM_STEPS) * 1e6
+    return found
 
 
 def profile_prompts(

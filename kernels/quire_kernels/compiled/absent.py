@@ -15,16 +15,20 @@ from typing import Any
 from quire_kernels.errors import UnsupportedError
 from quire_kernels.ops.device import Device, pretending
 
-MULTIPROCESSORS = {
-    "sm80": (108,),  # A100
-    "sm86": (72, 84),  # A10; A40, RTX A6000
-    "sm89": (58, 142),  # L4; L40S
-    "sm90": (114, 132),  # H100 PCIe; H100 SXM, H200
+DEVICES = {
+    "sm80": (Device("sm80", 108),),  # A100
+    "sm86": (Device("sm86", 72), Device("sm86", 84)),  # A10; A40, RTX A6000
+    "sm89": (Device("sm89", 58), Device("sm89", 142)),  # L4; L40S
+    "sm90": (
+        Device("sm90", 114),  # H100 PCIe
+        Device("sm90", 132),  # H100 SXM
+        Device("sm90", 132, reads_fast=True),  # H200
+    ),
 }
-"""Those of the devices of an architecture: how far contexts are split depends on them."""
+"""Those of an architecture: how far contexts are split and which tiles are best differs."""
 
 
-def devices_of(arch: str) -> list[Device]:
+def devices_of(arch: str) -> tuple[Device, ...]:
     """The devices of an architecture.
 
     Raises
@@ -32,12 +36,12 @@ def devices_of(arch: str) -> list[Device]:
     UnsupportedError
         There are no tiles for it before it was tuned on one.
     """
-    if arch not in MULTIPROCESSORS:
+    if arch not in DEVICES:
         raise UnsupportedError(
             f"kernels cannot be compiled ahead for {arch}: there are tables for "
-            f"{', '.join(MULTIPROCESSORS)}"
+            f"{', '.join(DEVICES)}"
         )
-    return [Device(arch, count) for count in MULTIPROCESSORS[arch]]
+    return DEVICES[arch]
 
 
 @contextmanager

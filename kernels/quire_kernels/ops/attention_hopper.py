@@ -1,16 +1,12 @@
-"""Launch of the Hopper prefill kernel: where it applies, and its TMA descriptors."""
+"""Launch of the Hopper prefill kernel, and where it applies."""
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
-
 import torch
-from triton.experimental.gluon.language import NVMMASharedLayout
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from quire_kernels.ops.attention_batch import AttentionBatch, AttentionOptions
 from quire_kernels.ops.attention_decode import LOG2_E
+from quire_kernels.ops.descriptors import descriptor, is_addressable
 from quire_kernels.ops.launching import launch as launch_kernel
 from quire_kernels.triton.attention_hopper import hopper_prefill_kernel
 
@@ -20,7 +16,6 @@ BOX = (16, 64)
 STAGES = 2
 CONSUMER_REGISTERS = 232
 PRODUCER_REGISTERS = 40
-SWIZZLED = NVMMASharedLayout(128, 16, 2)
 
 
 def applies(
@@ -39,13 +34,9 @@ def applies(
     fresh = [tensor for tensor in (k_new, v_new) if tensor is not None]
     return (
         all(_page_rows_are_regular(cache) for cache in (key_cache, value_cache))
-        and all(_is_tma_addressable(tensor) for tensor in fresh)
+        and all(is_addressable(tensor) for tensor in fresh)
         and all(tensor.stride(1) == q.shape[2] for tensor in fresh)
     )
-
-
-def _is_tma_addressable(tensor: torch.Tensor) -> bool:
-    return tensor.data_ptr() % 16 == 0 and tensor.stride(0) % 8 == 0
 
 
 def _page_rows_are_regular(cache: torch.Tensor) -> bool:
@@ -57,7 +48,7 @@ def _page_rows_are_regular(cache: torch.Tensor) -> bool:
         and head_stride == block_size * head_dim
         and block_stride % head_dim == 0
         and num_blocks * (block_stride // head_dim) < 2**31
-        and _is_tma_addressable(cache)
+        and is_addressable(cache)
     )
 
 
@@ -85,8 +76,8 @@ def launch(
     num_tiles = batch.num_prefill_tiles(q.shape[0], block_q)
     launch_kernel(
         hopper_prefill_kernel, (num_kv_heads, num_tiles),
-        q, out, _descriptor(k_rows, BOX), _descriptor(v_rows, BOX), value_cache,
-        _descriptor(keys, tile), _descriptor(values, tile), _descriptor(values, BOX), values,
+        q, out, descriptor(k_rows, BOX), descriptor(v_rows, BOX), value_cache,
+        descriptor(keys, tile), descriptor(values, tile), descriptor(values, BOX), values,
         batch.cu_seqlens_q[skip:], batch.context_lens[skip:], batch.block_table[skip:],
         batch.num_prefills, options.scale * LOG2_E,
         q.stride(0), q.stride(1), out.stride(0), out.stride(1),
@@ -109,26 +100,3 @@ def _token_rows(fresh: torch.Tensor) -> torch.Tensor:
     """[num_tokens, num_kv_heads * head_dim] over fresh keys or values."""
     num_tokens, num_heads, head_dim = fresh.shape
     return fresh.as_strided((num_tokens, num_heads * head_dim), (fresh.stride(0), 1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Address:
-    """Stands for a tensor in a descriptor that is kept, without keeping its memory."""
-
-    address: int
-    dtype: torch.dtype
-
-    def data_ptr(self) -> int:
-        return self.address
-
-
-@functools.lru_cache(maxsize=4096)
-def _known_descriptor(
-    base: _Address, shape: tuple[int, ...], stride: int, box: tuple[int, ...]
-) -> TensorDescriptor:
-    return TensorDescriptor(base, [*shape], [stride, 1], [*box], SWIZZLED)
-
-
-def _descriptor(rows: torch.Tensor, box: tuple[int, int]) -> TensorDescriptor:
-    base = _Address(rows.data_ptr(), rows.dtype)
-    return _known_descriptor(base, tuple(rows.shape), rows.stride(0), box)

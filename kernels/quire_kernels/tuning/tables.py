@@ -1,7 +1,8 @@
 """Find a launch configuration: shipped table first, then the tables tuned on this machine.
 
 A table is JSON, `{operation: [{"match": {...}, "config": {...}}, ...]}`; the first entry whose
-`match` agrees with the shape wins, so special shapes stand before general ones.
+`match` agrees with the shape wins, so special shapes stand before general ones. A `config` of null
+says that no kernel of ours is the fastest.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
+from typing import TypedDict
 
 from quire_kernels.errors import UnsupportedError
 
@@ -21,7 +23,15 @@ _log = logging.getLogger(__name__)
 
 SHIPPED = ("sm80", "sm86", "sm89", "sm90")
 
-Table = dict[str, list[dict[str, dict[str, int]]]]
+
+class Entry(TypedDict):
+    """A shape, or some of its numbers, and what to launch for it."""
+
+    match: dict[str, int]
+    config: dict[str, int] | None
+
+
+Table = dict[str, list[Entry]]
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ def remember(arch: str, operation: str, shape: dict[str, int], config: LaunchCon
 def _first_match(table: Table, operation: str, shape: dict[str, int]) -> LaunchConfig | None:
     for entry in table.get(operation, []):
         if all(shape.get(name) == value for name, value in entry["match"].items()):
-            return LaunchConfig(**entry["config"])
+            return None if entry["config"] is None else LaunchConfig(**entry["config"])
     return None
 
 

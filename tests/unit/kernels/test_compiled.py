@@ -22,10 +22,14 @@ COMPILE = """
 import sys, torch
 from quire_kernels.compiled.absent import compiling_for, devices_of
 from quire_kernels.ops.gated import gated
+from quire_kernels.ops.linear import gated_linear
 
 for arch in sys.argv[1:]:
     with compiling_for(devices_of(arch)[0]):
         gated(torch.empty(3, 128, dtype=torch.bfloat16, device="meta"))
+        if arch == "sm90":
+            x = torch.empty(1024, 64, dtype=torch.bfloat16, device="meta")
+            gated_linear(x, x.new_empty(28672, 64))
 """
 
 
@@ -164,9 +168,11 @@ def test_kernels_are_compiled_for_devices_that_are_not_here(tmp_path: Path) -> N
     command = [sys.executable, "-c", COMPILE, "sm80", "sm90"]
     environment["TRITON_CACHE_DIR"] = str(tmp_path / "made")
     subprocess.run(command, env=environment, check=True)
-    for arch in ("sm80", "sm90"):
+    expected = {"sm80": ["gated_kernel"], "sm90": ["gated_kernel", "hopper_gated_kernel"]}
+    for arch, names in expected.items():
         file = tmp_path / f"{arch}.kernels.tar.xz"
-        assert write_pack(tmp_path / "made", arch, file) == 1
-        assert install_pack(file, arch, tmp_path / arch) == 1
-        (code,) = (tmp_path / arch).glob("*/gated_kernel.cubin")
-        assert code.read_bytes()[:4] == b"\x7fELF"
+        assert write_pack(tmp_path / "made", arch, file) == len(names)
+        assert install_pack(file, arch, tmp_path / arch) == len(names)
+        codes = {code.stem: code.read_bytes() for code in (tmp_path / arch).glob("*/*.cubin")}
+        assert sorted(codes) == names
+        assert all(code[:4] == b"\x7fELF" for code in codes.values())

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from quire_kernels.ops.linear import arrivals_of, fixed_linear, launch, linear
+from quire_kernels.ops.device import Device, pretending
+from quire_kernels.ops.gated_hopper import fills
+from quire_kernels.ops.linear import (
+    arrivals_of,
+    config_for,
+    fixed_gated_linear,
+    fixed_linear,
+    gated_linear,
+    launch,
+    linear,
+)
 from quire_kernels.tuning.tables import LaunchConfig
 
 
@@ -41,3 +51,40 @@ def test_fixed_products_are_the_same_alone_and_among_others() -> None:
     # to the last bit on a GPU alone: the interpreter's products are numpy's
     assert torch.allclose(fixed_linear(x[66:67], weight), whole[66:67], atol=2e-5)
     assert torch.allclose(fixed_linear(x[1:], weight), whole[1:], atol=2e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 65])
+def test_gated_products_equal_torch(rows: int) -> None:
+    x, weight = torch.randn(rows, 70), torch.randn(2 * 33, 70)
+    gate, up = (x.double() @ weight.double().T).chunk(2, 1)
+    expected = torch.nn.functional.silu(gate) * up
+    for operation in (gated_linear, fixed_gated_linear):
+        assert torch.allclose(operation(x, weight).double(), expected, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "num_out", "fill"),
+    [
+        (2048, 28672, True),  # 1,792 tiles in 14 waves of 132
+        (2048, 6144, True),  # 384 in 3
+        (1152, 6144, False),  # 216 in 2
+        (1024, 28672, True),
+        (1024, 2048, False),  # 64 tiles, one wave half empty
+        (8192, 6144, True),
+    ],
+)
+def test_tiles_fill_the_device_or_leave_it_idle(rows: int, num_out: int, fill: bool) -> None:
+    assert fills(rows, num_out, 132) == fill
+
+
+def test_a_card_with_faster_memory_has_entries_of_its_own() -> None:
+    x = torch.empty(24, 4096, device="meta")
+    weight = torch.empty(6144, 4096, device="meta")
+    narrow = torch.empty(4096, 4096, device="meta")
+    with pretending(Device("sm90", 132)):
+        assert config_for(x, weight) is not None
+        assert config_for(x, narrow) is None
+    with pretending(Device("sm90", 132, reads_fast=True)):
+        assert config_for(x, weight) is None  # cuBLAS's
+        assert config_for(x, narrow) == LaunchConfig(16, 64, 4, 6, block_k=128, splits=2)
+        assert config_for(x[:8], weight) is not None  # as on any of the architecture

@@ -2,6 +2,8 @@
 
 qkv product | rope + cache write | attention | output product | add + norm
 gate-up product | gated | down product | add + norm (the next layer's first)
+
+Of many rows, the gate-up product and what gates it are one.
 """
 
 import torch
@@ -12,8 +14,7 @@ from quire_engine.models.config import ModelSpec
 from quire_engine.models.rope import RotaryEmbedding
 from quire_kernels.ops.attention import paged_attention
 from quire_kernels.ops.attention_batch import AttentionBatch, AttentionOptions
-from quire_kernels.ops.gated import gated
-from quire_kernels.ops.linear import fixed_linear, linear
+from quire_kernels.ops.linear import fixed_gated_linear, fixed_linear, gated_linear, linear
 from quire_kernels.ops.norm import add_rms_norm, rms_norm
 from quire_kernels.ops.rope import HeadNorm, rope_and_cache
 
@@ -43,6 +44,7 @@ class CudaDecoder:
         self._weights = weights
         self.is_fixed = is_fixed
         self._linear = fixed_linear if is_fixed else linear
+        self._gated_linear = fixed_gated_linear if is_fixed else gated_linear
         self._options = AttentionOptions(spec.head_dim**-0.5, fixed=is_fixed)
         self._heads = [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads]
         rope = RotaryEmbedding(
@@ -120,8 +122,8 @@ class CudaDecoder:
                 residual = residual.index_select(0, keep)
             x = self._linear(attended, layer.attention_output, checked=checked)
             add_rms_norm(x, residual, layer.mlp_norm, epsilon, out=x, checked=checked)
-            gate_up = self._linear(x, layer.gate_up, checked=checked)
-            x = self._linear(gated(gate_up, checked=checked), layer.down, checked=checked)
+            x = self._gated_linear(x, layer.gate_up, checked=checked)
+            x = self._linear(x, layer.down, checked=checked)
             follows = (
                 weights.final_norm if index == last else (weights.layers[index + 1].attention_norm)
             )
