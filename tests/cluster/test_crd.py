@@ -36,16 +36,39 @@ FULL: Body = {
             "name": "h100",
             "products": ["NVIDIA-H100-80GB-HBM3"],
             "pod": {
-                "tolerations": [{"key": "spot", "operator": "Exists"}, {"key": "a", "value": "b"}],
+                "image": f"registry.example.com:5000/team/engine_x:1.0-rc@sha256:{'0' * 64}",
+                "tolerations": [
+                    {"key": "example.com/spot", "operator": "Exists"},
+                    {"key": "a", "value": "b"},
+                    {"operator": "Exists"},
+                ],
                 "nodeSelector": {"example.com/pool": "gpus", "empty": ""},
+                "annotations": {"Example.com/note": "x", "a" * 63: "y"},
                 "resources": {
-                    "requests": {"cpu": 4, "memory": "16Gi"},
-                    "limits": {"cpu": "4000m", "memory": "17Gi"},
+                    "requests": {"cpu": 4, "memory": "16Gi", "hugepages-2Mi": "4Mi"},
+                    "limits": {
+                        "cpu": "4000m",
+                        "memory": "17Gi",
+                        "hugepages-2Mi": "4096Ki",
+                        "example.com/device": "2",
+                    },
                 },
                 "env": [
                     {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
                     {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
                     {"name": "C", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+                    {
+                        "name": "D",
+                        "valueFrom": {
+                            "resourceFieldRef": {"resource": "limits.memory", "divisor": "1024Ki"}
+                        },
+                    },
+                    {
+                        "name": "E",
+                        "valueFrom": {
+                            "fieldRef": {"fieldPath": "metadata.labels['example.com/a']"}
+                        },
+                    },
                 ],
             },
         },
@@ -61,6 +84,17 @@ FULL: Body = {
     "access": {"apiKeysSecretRef": {"name": "chat-keys"}},
     "ingress": HOST | {"className": "contour", "tlsSecretName": "models-tls"},
 }
+
+
+def field(path: str, **more: str) -> Body:
+    """A variable that is a field of the pod."""
+    return {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path, **more}}}
+
+
+def amount(resource: str, **more: str) -> Body:
+    """A variable that is an amount of the container's resources."""
+    return {"name": "A", "valueFrom": {"resourceFieldRef": {"resource": resource, **more}}}
+
 
 REFUSED: list[tuple[str, Body, str]] = [
     ("accelerators", {"accelerators": [L4 | {"minReplicas": 3, "maxReplicas": 2}]}, "lower it"),
@@ -122,6 +156,19 @@ REFUSED: list[tuple[str, Body, str]] = [
             ({"tolerations": [{"key": "a", "tolerationSeconds": 5}]}, "for effect NoExecute alone"),
             ({"nodeSelector": {"bad key!": "x"}}, "a key is no name of a label"),
             ({"nodeSelector": {"pool": "x y"}}, "should match"),
+            ({"nodeSelector": {"a" * 64: "x"}}, "a key is no name of a label"),
+            ({"annotations": {"A/B/C": "x"}}, "a key is no name of an annotation"),
+            ({"image": "@@@"}, "is no image's name"),
+            ({"image": "engine:a:b"}, "is no image's name"),
+            ({"tolerations": [{"key": "a b"}]}, "key is no name of a taint"),
+            ({"env": [field("nope")]}, "fieldPath is none that a variable can have"),
+            ({"env": [field("metadata.labels")]}, "fieldPath is none that a variable can have"),
+            ({"env": [field("metadata.name", apiVersion="v2")]}, "apiVersion is v1"),
+            ({"env": [amount("cpu")]}, "resource is none that a variable can have"),
+            ({"env": [amount("limits.cpu", divisor="1k")]}, "divisor is no unit"),
+            ({"resources": {"requests": {"bogus": 1}}}, "a key is no resource of a pod"),
+            ({"resources": {"limits": {"a.b/c": "1500m"}}}, "whole numbers only"),
+            ({"resources": {"requests": {"a.b/c": 1}}}, "needs a limit that is its request"),
             ({"resources": {"requests": {"cpu": -5}}}, "greater than or equal to 0"),
             (
                 {"resources": {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}},
@@ -154,6 +201,12 @@ REFUSED: list[tuple[str, Body, str]] = [
     ("engine", {"engine": {"extraArgs": ["--port=1"]}}, "extraArgs has a flag that other fields"),
     ("scaling", {"scaling": {"minReplicas": 5, "maxReplicas": 4}}, "minReplicas is more than"),
     ("scaling", {"scaling": {"scaleToZeroAfter": "5m"}}, "only for minReplicas 0"),
+    (
+        "scaling",
+        {"scaling": {"minReplicas": 0, "scaleToZeroAfter": "9999999999999h"}},
+        'scaleToZeroAfter: Invalid value: "9999999999999h": must be at most 24h\n',
+    ),
+    ("scaling", {"scaling": {"slo": {"timeToFirstToken": "99999h"}}}, "must be at most 24h\n"),
     ("scaling", {"scaling": {"mode": "Magic"}}, "supported values"),
     ("scaling", {"scaling": {"slo": {"timeToFirstToken": "0.0s"}}}, "must be more than 0s"),
     ("memoryPressure", {"memoryPressure": {"background": 96}}, "background is more than admission"),
@@ -169,6 +222,12 @@ REFUSED: list[tuple[str, Body, str]] = [
     ("ingress", {"ingress": {"host": "victim.other.svc"}} | PUBLIC, "is an address inside"),
     ("ingress", {"ingress": {"host": "127.0.0.1"}} | PUBLIC, "is no domain's name"),
     ("ingress", {"ingress": {"host": "quire-gateway"}} | PUBLIC, "is no domain's name"),
+    ("ingress", {"ingress": {"host": "a" * 64 + ".com"}} | PUBLIC, "more than 63 characters"),
+    (
+        "ingress",
+        {"ingress": HOST | {"annotations": {"a b": "x"}}} | PUBLIC,
+        "a key is no name of an annotation",
+    ),
     ("spec", {"memoryPresure": {}}, 'unknown field "spec.memoryPresure"'),
 ]
 

@@ -14,7 +14,12 @@ from quire_operator.resource.rules import Rule, validations
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DOTTED_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
 _NAME = f"^{_LABEL}$"
+KEY = rf"({_LABEL}([.]{_LABEL})*/)?[A-Za-z0-9]([-._A-Za-z0-9]{{0,61}}[A-Za-z0-9])?"
+"""The name of a label, a taint or a resource; what stands before / has 253 characters at most."""
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+
+_ABOVE_DAYS = "(^|[a-z])([0-9]{5}[0-9.]*h|[0-9]{9})"
+"""In a duration: more than a day for sure, and maybe more than CEL can read."""
 
 Count = Annotated[int, Meta(ge=0, le=10_000)]
 """How many replicas."""
@@ -31,7 +36,10 @@ Duration = Annotated[
         pattern=r"^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$",
         examples=["90s", "5m", "1h30m", "60ms"],
         extra_json_schema=validations(
-            Rule("duration(self) <= duration('24h')", "must be at most 24h"),
+            Rule(
+                f"!self.matches('{_ABOVE_DAYS}') && duration(self) <= duration('24h')",
+                "must be at most 24h",
+            ),
         ),
     ),
 ]
@@ -40,7 +48,10 @@ PositiveDuration = Annotated[
     Duration,
     Meta(
         extra_json_schema=validations(
-            Rule("duration(self) > duration('0s')", "must be more than 0s; leave it out for none"),
+            Rule(
+                f"self.matches('{_ABOVE_DAYS}') || duration(self) > duration('0s')",
+                "must be more than 0s; leave it out for none",
+            ),
         ),
     ),
 ]
@@ -80,6 +91,10 @@ Host = Annotated[
                 "is no domain's name: use a host name of your own with a dot in it, such as"
                 " models.example.com; IP addresses and names of one part are not taken",
             ),
+            Rule(
+                "self.split('.').all(part, size(part) <= 63)",
+                "has a part of more than 63 characters, which no host can have: shorten it",
+            ),
         ),
     ),
 ]
@@ -105,22 +120,46 @@ Product = Annotated[
     Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$"),
 ]
 """A value of the node label nvidia.com/gpu.product."""
-Image = Annotated[str, Meta(max_length=512, pattern=r"^[!-~]*$")]
+_IMAGE_HOST = r"([A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9A-Fa-f:]+[]])(:[0-9]+)?/"
+_IMAGE_PART = r"[a-z0-9]+([._-]+[a-z0-9]+)*"
+_IMAGE = (
+    rf"({_IMAGE_HOST})?{_IMAGE_PART}(/{_IMAGE_PART})*"
+    r"(:[A-Za-z0-9_][-.A-Za-z0-9_]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?"
+)
+Image = Annotated[
+    str,
+    Meta(
+        max_length=512,
+        pattern=r"^[!-~]*$",
+        extra_json_schema=validations(
+            Rule(
+                f"self.matches('^({_IMAGE})?$')",
+                "is no image's name, such as registry.example.com/team/engine:1.0",
+            )
+        ),
+    ),
+]
 """A container image, or empty for the operator's own choice."""
 LabelKey = Annotated[str, Meta(min_length=1, max_length=317)]
 LabelValue = Annotated[
     str, Meta(max_length=63, pattern=r"^([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?)?$")
 ]
 _KEYS = Rule(
-    r"self.all(k, k.matches('^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?"
-    r"[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$'))",
+    f"self.all(k, k.indexOf('/') <= 253 && k.matches('^{KEY}$'))",
     "a key is no name of a label, such as pool or example.com/pool",
+)
+_ANNOTATION_KEYS = Rule(
+    f"self.all(k, k.indexOf('/') <= 253 && k.lowerAscii().matches('^{KEY}$'))",
+    "a key is no name of an annotation, such as note or example.com/note",
 )
 Labels = Annotated[
     dict[LabelKey, LabelValue], Meta(max_length=32, extra_json_schema=validations(_KEYS))
 ]
 """Labels and their values."""
-Annotations = Annotated[dict[LabelKey, Annotated[str, Meta(max_length=4096)]], Meta(max_length=32)]
+Annotations = Annotated[
+    dict[LabelKey, Annotated[str, Meta(max_length=4096)]],
+    Meta(max_length=32, extra_json_schema=validations(_ANNOTATION_KEYS)),
+]
 """Annotations and their values."""
 Quantity = Annotated[
     Annotated[int, Meta(ge=0)] | Annotated[str, Meta(max_length=32, pattern=_QUANTITY)],
@@ -135,7 +174,25 @@ Quantity = Annotated[
     ),
 ]
 """An amount of a resource, as in pods: 500m, 2, 16Gi. Numbers are taken too."""
-Quantities = Annotated[dict[LabelKey, Quantity], Meta(max_length=16)]
+Quantities = Annotated[
+    dict[LabelKey, Quantity],
+    Meta(
+        max_length=16,
+        extra_json_schema=validations(
+            Rule(
+                "self.all(k, k in ['cpu', 'memory', 'ephemeral-storage']"
+                " || k.startsWith('hugepages-') || (k.contains('/') && k.indexOf('/') <= 253"
+                f" && !k.startsWith('requests.') && k.matches('^{KEY}$')))",
+                "a key is no resource of a pod: take cpu, memory, ephemeral-storage,"
+                " hugepages-2Mi, or one of a device plugin, such as example.com/device",
+            ),
+            Rule(
+                "self.all(k, !k.contains('/') || quantity(string(self[k])).isInteger())",
+                "of what has a / in its name there are whole numbers only",
+            ),
+        ),
+    ),
+]
 """Amounts by resource."""
 Argument = Annotated[str, Meta(min_length=3, max_length=256, pattern=r"^--[a-z][a-z0-9-]*(=.*)?$")]
 """One flag of the engine, with = before its value."""

@@ -6,6 +6,7 @@ from msgspec import Meta, field
 
 from quire_operator.resource.base import Part
 from quire_operator.resource.kinds import (
+    KEY,
     Annotations,
     Image,
     Labels,
@@ -53,6 +54,12 @@ class Toleration(Part, frozen=True, kw_only=True):
             "tolerationSeconds is for effect NoExecute alone",
             ".tolerationSeconds",
         ),
+        Rule(
+            "!has(self.key) || self.key == '' || (self.key.indexOf('/') <= 253"
+            f" && self.key.matches('^{KEY}$'))",
+            "key is no name of a taint, such as spot or example.com/spot",
+            ".key",
+        ),
     )
 
     key: Annotated[str, Meta(max_length=317)] = ""
@@ -80,6 +87,15 @@ class Resources(Part, frozen=True, kw_only=True):
             "a request is more than its limit: lower it, or raise the limit",
             ".requests",
         ),
+        Rule(
+            "!has(self.requests) || self.requests.all(k,"
+            " !(k.contains('/') || k.startsWith('hugepages-'))"
+            " || (has(self.limits) && k in self.limits && quantity(string(self.requests[k]))"
+            ".compareTo(quantity(string(self.limits[k]))) == 0))",
+            "what only one pod can have at a time, devices and huge pages, needs a limit that is"
+            " its request: give the limit alone",
+            ".requests",
+        ),
     )
 
     requests: Quantities = field(default_factory=dict)
@@ -102,6 +118,19 @@ class KeyReference(Part, frozen=True, kw_only=True):
 class FieldReference(Part, frozen=True, kw_only=True):
     """A field of the pod."""
 
+    rules = (
+        Rule(
+            'self.fieldPath.matches("^(metadata[.](name|namespace|uid|(labels|annotations)'
+            f"[[]'{KEY}'[]])|spec[.](nodeName|serviceAccountName)|status[.](host|pod)IPs?)$\")",
+            "fieldPath is none that a variable can have: take metadata.name, metadata.namespace,"
+            " metadata.uid, metadata.labels['key'], metadata.annotations['key'], spec.nodeName,"
+            " spec.serviceAccountName, status.hostIP, status.hostIPs, status.podIP or"
+            " status.podIPs",
+            ".fieldPath",
+        ),
+        Rule("self.apiVersion == 'v1'", "apiVersion is v1: leave it out", ".apiVersion"),
+    )
+
     field_path: Annotated[str, Meta(min_length=1, max_length=253, pattern="^[!-~]+$")]
     """Its path, such as status.hostIP or metadata.name."""
     api_version: Annotated[str, Meta(max_length=32)] = "v1"
@@ -110,6 +139,24 @@ class FieldReference(Part, frozen=True, kw_only=True):
 
 class ResourceReference(Part, frozen=True, kw_only=True):
     """An amount of the container's resources."""
+
+    rules = (
+        Rule(
+            "self.resource.matches("
+            "'^(limits|requests)[.](cpu|memory|ephemeral-storage|hugepages-.*)$')",
+            "resource is none that a variable can have: take limits or requests of cpu, memory,"
+            " ephemeral-storage or hugepages-2Mi, such as limits.memory",
+            ".resource",
+        ),
+        Rule(
+            "!has(self.divisor) || (self.resource.endsWith('.cpu') ? ['0', '1', '1m'] : ['0', '1',"
+            " '1k', '1M', '1G', '1T', '1P', '1Ki', '1Mi', '1Gi', '1Ti', '1Pi'])"
+            ".exists(unit, quantity(unit).compareTo(quantity(string(self.divisor))) == 0)",
+            "divisor is no unit: take 1 or 1m of cpu, and 1, 1k, 1Ki, 1M, 1Mi, 1G, 1Gi, 1T, 1Ti,"
+            " 1P or 1Pi of others",
+            ".divisor",
+        ),
+    )
 
     resource: Annotated[str, Meta(min_length=1, max_length=253, pattern="^[!-~]+$")]
     """Which, such as limits.memory."""
