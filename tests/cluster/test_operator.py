@@ -20,6 +20,7 @@ PATHS = {
     "configmap": "/api/v1/namespaces/{}/configmaps",
     "qis": "/apis/serving.quire.dev/v1alpha1/namespaces/{}/inferenceservices",
     "event": "/api/v1/namespaces/{}/events",
+    "pdb": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
 }
 
 

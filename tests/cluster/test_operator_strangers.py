@@ -180,6 +180,38 @@ def test_hand_edits_that_no_generation_tells_of_are_put_right(
     assert "kubectl.kubernetes.io/restartedAt" in last["metadata"]["annotations"]
 
 
+def test_what_others_add_beside_ours_goes(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    make(api_cluster, namespace)
+    wait_for_status(api_cluster, namespace)
+    parts = {"service": "chat", "pdb": "chat-engines"}
+    wait_until(lambda: all(get(api_cluster, k, namespace, n) for k, n in parts.items()), seconds=60)
+    before = {kind: get(api_cluster, kind, namespace, name) for kind, name in parts.items()}
+    # another selector is taken beside ours; another port of the same name, and another way to
+    # count, make ours invalid
+    added = {
+        "service": [
+            {"spec": {"selector": {"app": "theirs"}}},
+            {"spec": {"ports": [{"name": "http", "port": 81}]}},
+        ],
+        "pdb": [{"spec": {"maxUnavailable": None, "minAvailable": 1}}],
+    }
+    for kind, patches in added.items():
+        for patch in patches:
+            what = (f"{kind}/{parts[kind]}", f"--namespace={namespace}", "--type=merge")
+            api_cluster.api.call("patch", *what, f"-p={json.dumps(patch)}")
+            wait_until(
+                lambda kind=kind: (
+                    get(api_cluster, kind, namespace, parts[kind])["spec"] == before[kind]["spec"]
+                ),
+                seconds=60,
+            )
+    make(api_cluster, namespace, replicas=3)
+    wait_for_status(api_cluster, namespace)
+    assert degraded(api_cluster, namespace)[0] != "ApplyRefused"
+
+
 def _kept(cluster: Cluster, namespace: str) -> str:
     return _kept_in(get(cluster, "deployment", namespace, "chat-l4"))
 

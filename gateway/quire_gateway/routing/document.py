@@ -109,6 +109,8 @@ class RoutingDocument(msgspec.Struct, frozen=True, kw_only=True):
     have the same, the first is meant."""
     host_claimed_at: float | None = None
     """Since when it has wanted the host."""
+    yields: tuple[str, ...] = ()
+    """Of its names, those that mean another service inside the cluster, if that one is there."""
     is_public: bool = False
     """Whether everybody may ask at the ingress."""
     api_keys_secret: str | None = None

@@ -66,6 +66,7 @@ class Directory(Generic[ServedT]):
             found.sort(
                 key=lambda one: (
                     not _is_own_name(one, host),
+                    not at_host and model in one.document.yields,
                     one.document.claimed(model, at_host=at_host),
                 )
             )

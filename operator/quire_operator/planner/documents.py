@@ -78,6 +78,9 @@ class RoutingDocument(Struct, frozen=True, kw_only=True):
     that have the same, the first is meant."""
     host_claimed_at: float | None
     """Since when it has wanted the host."""
+    yields: tuple[str, ...] = ()
+    """Names and aliases that another service has inside the cluster: that one is meant, though this
+    document may be older than its own, which was deleted and made anew."""
     last_engine: LastEngine | None = None
     """What an engine said last, for the time without one."""
 
@@ -142,6 +145,7 @@ def routing_document(observed: Observed, settings: PlannerSettings) -> RoutingDo
         ),
         claimed_at=_claimed_at(claims),
         host_claimed_at=_seconds(claims.host_since) if claims and claims.host_since else None,
+        yields=tuple(sorted(observed.standing.inside_owners)),
         last_engine=observed.last_engine,
     )
 

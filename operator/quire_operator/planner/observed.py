@@ -40,6 +40,8 @@ class Pod:
     """Which revision of its Deployment it is of."""
     created_at: datetime
     is_ready: bool = False
+    has_ready_containers: bool = False
+    """Whether its own kubelet says so, be the node missed or not."""
     is_scheduled: bool = False
     is_ending: bool = False
     unschedulable_since: datetime | None = None
@@ -232,6 +234,7 @@ def pod_from(body: Mapping[str, Any]) -> Pod:
         template_hash=labels.get("pod-template-hash", ""),
         created_at=moment(metadata["creationTimestamp"]),
         is_ready=conditions.get("Ready", {}).get("status") == "True",
+        has_ready_containers=conditions.get("ContainersReady", {}).get("status") == "True",
         is_scheduled=scheduled.get("status") == "True",
         is_ending="deletionTimestamp" in metadata,
         unschedulable_since=moment(scheduled["lastTransitionTime"]) if is_unschedulable else None,

@@ -14,17 +14,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 from quire_operator.cluster.api import Body, ClusterApi
-from quire_operator.cluster.kinds import BY_NAME, DEPLOYMENTS, MADE
+from quire_operator.cluster.kinds import BY_NAME, MADE
 from quire_operator.cluster.store import Key, Mark, Store, key_of, mark_of
 from quire_operator.errors import ApiError, ForeignObjectError
 from quire_operator.planner.names import MANAGER
-from quire_operator.reconciling.ownership import has_pods_of_others, owner_beside
+from quire_operator.reconciling.ownership import OURS_ALONE, owner_beside, part_of_others
 from quire_operator.reconciling.strangers import Strangers
 from quire_operator.resource.reading import InferenceService
 
 _Place = tuple[str, Key]
 """Kind and key."""
 
+_INVALID = 422
 _WATCHED = frozenset(kind.kind for kind in MADE)
 
 
@@ -114,14 +115,28 @@ class Applier:
             return
         if live is not None and (owner := owner_beside(live, service, self._store)):
             raise _foreign(what, owner)
-        result = await self._api.apply(body, MANAGER)
-        if place[0] == DEPLOYMENTS.kind and has_pods_of_others(result["metadata"]):
-            result = await self._api.put_right(body, "spec", "template", "spec")
+        result = await self._write(body, is_new=live is None)
         made = _Last(content, mark_of(result), result["metadata"].get("uid", ""))
         self._applied[service.key][place] = made
         done.num_writes += 1
         if why := _why(mark, last, made):
             done.changes.append(Change(what, why))
+
+    async def _write(self, body: Body, *, is_new: bool) -> Body:
+        """Apply an object, without what others added to what is ours alone."""
+        kind = body["kind"]
+        part = OURS_ALONE.get(kind, ())
+        try:
+            result = await self._api.apply(body, MANAGER)
+        except ApiError as error:
+            if error.status != _INVALID or is_new or not part:
+                raise
+            # by itself, or only together with theirs: a port of ours under another number
+            await self._api.put_right(body, *part)
+            return await self._api.apply(body, MANAGER)
+        if part and part_of_others(kind, result["metadata"]):
+            return await self._api.put_right(body, *part)
+        return result
 
     async def _find(self, service: Key, kind: str, key: Key) -> Mapping[str, Any] | None:
         """An object as it is: what others made has not our labels, and no watch brings it."""

@@ -99,14 +99,18 @@ def gateway_addresses(store: Store, place: GatewayPlace | None) -> tuple[str, ..
     """Addresses of the gateway's pods that take requests: pods elsewhere may have its labels, too.
 
     One that is ending is not among them: its condition stays Ready until probes have failed, and
-    that may be after it has stopped to listen.
+    that may be after it has stopped to listen. Where none is ready, those are taken whose kubelet
+    said so last: while the API server is slow or away nodes are missed, and every pod on them with
+    it, though all go on.
     """
     if place is None:
         return ()
     pods = [
         pod_from(body) for body in store.parts_of_none(PODS.kind) if place.has(body["metadata"])
     ]
-    taking = (pod for pod in pods if pod.is_ready and not pod.is_ending and pod.address)
+    staying = [pod for pod in pods if not pod.is_ending and pod.address]
+    taking = [pod for pod in staying if pod.is_ready]
+    taking = taking or [pod for pod in staying if pod.has_ready_containers]
     return tuple(sorted(pod.address for pod in taking))
 
 

@@ -12,6 +12,14 @@ from quire_operator.planner.names import MANAGED_BY_LABEL, MANAGER
 from quire_operator.resource.crd import KIND
 from quire_operator.resource.reading import InferenceService
 
+OURS_ALONE = {
+    "Deployment": ("spec", "template", "spec"),
+    "PodDisruptionBudget": ("spec",),
+    "Service": ("spec",),
+}
+"""What nobody adds to, such as a container or a selector: where it is in an object, by kind. Of an
+Ingress the API server itself chooses the class."""
+
 
 def owner_beside(body: Mapping[str, Any], service: InferenceService, store: Store) -> str | None:
     """Whose an object is that has a name which this service needs; None if it is the service's.
@@ -37,13 +45,22 @@ def _lives(owner: Mapping[str, Any], metadata: Mapping[str, Any], store: Store) 
     return found is not None and found["metadata"].get("uid") == owner["uid"]
 
 
-def has_pods_of_others(metadata: Mapping[str, Any]) -> bool:
-    """Whether others added to what a Deployment's pods are made of, such as a container.
+def part_of_others(kind: str, metadata: Mapping[str, Any]) -> bool:
+    """Whether others added to the part of an object that is the operator's alone.
 
-    Annotations of the template are theirs to add: `kubectl rollout restart` does.
+    Annotations of a Deployment's pods are theirs to add: `kubectl rollout restart` does.
     """
-    for entry in metadata.get("managedFields") or ():
-        template = (entry.get("fieldsV1") or {}).get("f:spec", {}).get("f:template", {})
-        if entry.get("manager") != MANAGER and "f:spec" in template:
-            return True
-    return False
+    return any(
+        _has(entry.get("fieldsV1") or {}, OURS_ALONE[kind])
+        for entry in metadata.get("managedFields") or ()
+        if (entry.get("manager"), entry.get("operation")) != (MANAGER, "Apply")
+        and not entry.get("subresource")
+    )
+
+
+def _has(fields: Mapping[str, Any], part: tuple[str, ...]) -> bool:
+    for name in part:
+        if f"f:{name}" not in fields:
+            return False
+        fields = fields[f"f:{name}"]
+    return True

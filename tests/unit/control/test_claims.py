@@ -103,8 +103,9 @@ def test_the_same_without_a_host_is_told_and_is_no_fault() -> None:
     assert said(made, "Degraded")[:2] == ("False", "NameShared")
     assert "chat of team-a/chat" in said(made, "Degraded")[2]
     document = next(one for one in made.objects if one["metadata"]["name"] == "chat-routing")
-    claimed = json.loads(document["data"]["routing.json"])["claimed_at"]
-    assert claimed["evil"] < claimed["chat"]
+    told = json.loads(document["data"]["routing.json"])
+    assert told["claimed_at"]["evil"] < told["claimed_at"]["chat"]
+    assert told["yields"] == ["chat"]  # though the other's document may be made anew any time
 
 
 def test_a_host_that_is_taken_later_brings_no_older_right_to_a_name() -> None:

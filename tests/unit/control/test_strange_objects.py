@@ -82,6 +82,25 @@ def test_a_gateway_that_is_ending_gets_nothing_new_though_it_is_ready() -> None:
     assert gateway_addresses(store, GATEWAY) == ("10.0.0.5",)
 
 
+def _gateway(name: str, address: str, **conditions: str) -> dict[str, Any]:
+    """A gateway's pod."""
+    pod = _pod(name, labels=dict(GATEWAY.selector), namespace=GATEWAY.namespace)
+    said = [{"type": kind, "status": status} for kind, status in conditions.items()]
+    return pod | {"status": {"podIP": address, "conditions": said}}
+
+
+def test_gateways_of_which_all_nodes_are_missed_stay_and_of_which_some_are_go() -> None:
+    store = Store()
+    for number in (1, 2):
+        missed = {"Ready": "False", "ContainersReady": "True"}
+        store.put("Pod", _gateway(f"missed-{number}", f"10.0.0.{number}", **missed))
+    store.put("Pod", _gateway("starts", "10.0.0.3", Ready="False", ContainersReady="False"))
+
+    assert gateway_addresses(store, GATEWAY) == ("10.0.0.1", "10.0.0.2")
+    store.put("Pod", _gateway("missed-2", "10.0.0.2", Ready="True", ContainersReady="True"))
+    assert gateway_addresses(store, GATEWAY) == ("10.0.0.2",)
+
+
 def _controlled(kind: str, name: str, uid: str, labels: dict[str, str]) -> dict[str, Any]:
     owner = {"kind": kind, "name": name, "uid": uid, "controller": True}
     metadata = {"namespace": "models", "name": "x", "labels": labels, "ownerReferences": [owner]}

@@ -77,3 +77,17 @@ def test_of_services_with_a_name_the_first_that_wanted_it_is_meant() -> None:
     assert found(directory, "m", host) == "own"
     assert found(directory, "m", "quire-gateway") == "old"
     assert found(directory, "m", "own.a.svc") == "own"
+
+
+def test_who_yields_a_name_inside_does_so_though_its_document_is_the_older_one() -> None:
+    made_anew = known(namespace="a", name="first", model_names=["m"], claimed_at={"m": 9.0})
+    older = known(
+        namespace="b", name="later", model_names=["m"], claimed_at={"m": 5.0}, yields=["m"]
+    )
+    directory: Directory[WorkerService] = Directory()
+    directory.arrange({one.document.key: one for one in (older, made_anew)})
+
+    assert found(directory, "m", "quire-gateway.quire-system") == "first"
+    assert found(directory, "m", "later.b.svc.cluster.local") == "later"
+    directory.arrange({older.document.key: older})
+    assert found(directory, "m", "quire-gateway.quire-system") == "later"
