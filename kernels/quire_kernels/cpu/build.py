@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from quire_kernels.cpu.processor import describe_processor
 from quire_kernels.errors import KernelError
 
 _log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ SOURCES = Path(__file__).parent / "src"
 COMPILERS = ("g++", "clang++", "c++")
 _TIMEOUT_SECONDS = 600
 
-_FLAGS = (
+FLAGS = (
     "-std=c++20",
     "-O3",
     "-fPIC",
@@ -44,6 +45,7 @@ _FLAGS = (
     "-fvisibility=hidden",
     "-Wno-psabi",
 )
+"""Of every library, whatever it is compiled for."""
 
 
 class BuildError(KernelError):
@@ -61,11 +63,16 @@ class Recipe:
         """Hash everything that the result depends on."""
         digest = hashlib.sha256()
         version = _run([self.compiler, "--version"]).splitlines()[0]
-        for part in (*self.flags, version, _processor()):
+        for part in (*self.flags, version, describe_processor()):
             digest.update(part.encode() + b"\0")
-        for path in sorted(SOURCES.iterdir()):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        hash_sources(digest)
         return digest.hexdigest()[:24]
+
+
+def hash_sources(digest: hashlib._Hash) -> None:
+    """Put what is compiled into a hash."""
+    for path in sorted(SOURCES.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
 
 
 def choose_recipe(*, portable: bool = False) -> Recipe:
@@ -81,11 +88,16 @@ def choose_recipe(*, portable: bool = False) -> Recipe:
     BuildError
         No compiler is on PATH.
     """
+    native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"
+    return Recipe(find_compiler(), (*FLAGS, "-DQUIRE_PORTABLE" if portable else native))
+
+
+def find_compiler() -> str:
+    """Name a C++ compiler on PATH, or the one that CXX names; raises BuildError without one."""
     wanted = os.environ.get("CXX")
     for name in (wanted,) if wanted else COMPILERS:
         if shutil.which(name):
-            native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"
-            return Recipe(name, (*_FLAGS, "-DQUIRE_PORTABLE" if portable else native))
+            return name
     looked_for = f"{wanted} (from CXX)" if wanted else ", ".join(COMPILERS)
     raise BuildError(f"no C++ compiler: looked on PATH for {looked_for}")
 
@@ -111,7 +123,13 @@ def build(recipe: Recipe) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with _exclusive(path.with_suffix(".lock")):
             if not path.exists():
-                _compile(recipe, path)
+                _log.info(
+                    "compiling the CPU kernels with %s; later starts find them ready",
+                    recipe.compiler,
+                )
+                started = time.monotonic()
+                compile_library(recipe, path)
+                _log.info("compiled them in %.1f s: %s", time.monotonic() - started, path)
     except OSError as error:
         raise BuildError(f"cannot keep the compiled kernels: {error}") from error
     return path
@@ -134,10 +152,16 @@ def _exclusive(path: Path) -> Iterator[None]:
         yield
 
 
-def _compile(recipe: Recipe, path: Path) -> None:
-    """Compile all sources side by side, link, and put the library in its place at once."""
-    _log.info("compiling the CPU kernels with %s; later starts find them ready", recipe.compiler)
-    started = time.monotonic()
+def compile_library(recipe: Recipe, path: Path) -> None:
+    """Compile all sources side by side, link, and put the library in its place at once.
+
+    Raises
+    ------
+    BuildError
+        The compiler fails.
+    OSError
+        The folder of `path` cannot be written.
+    """
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as name:
         folder = Path(name)
 
@@ -151,7 +175,6 @@ def _compile(recipe: Recipe, path: Path) -> None:
         linked = folder / path.name
         _run([recipe.compiler, *recipe.flags, "-shared", *objects, "-o", str(linked)])
         linked.replace(path)
-    _log.info("compiled the CPU kernels in %.1f s: %s", time.monotonic() - started, path)
 
 
 def _run(command: list[str]) -> str:
@@ -166,14 +189,3 @@ def _run(command: list[str]) -> str:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no message"]
         raise BuildError(f"{command[0]} failed with status {done.returncode}: {lines[0]}")
     return done.stdout
-
-
-def _processor() -> str:
-    """Return what tells processors apart whose native code differs."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    names = ("flags", "Features", "model", "cpu family", "CPU part")
-    facts = sorted({line for line in lines if line.split("\t")[0].rstrip() in names})
-    return "\n".join([platform.machine(), *facts])

@@ -8,6 +8,7 @@ import logging
 import weakref
 from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
 
+from quire_kernels.cpu.ahead import find_library
 from quire_kernels.cpu.build import BuildError, build, choose_recipe, is_built
 from quire_kernels.cpu.layout import CBatch, CCache, CMatrix, CModel
 from quire_kernels.errors import ArgumentError
@@ -52,7 +53,7 @@ _FUNCTIONS = {
 
 @functools.cache
 def load_library(*, portable: bool = False) -> ctypes.CDLL:
-    """Return the library, compiled first where it is not in the cache (20 s of one core).
+    """Return the library: compiled ahead, or now where it is not in the cache (20 s of one core).
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def load_library(*, portable: bool = False) -> ctypes.CDLL:
     BuildError
         There is no compiler, it fails, or its result cannot be loaded.
     """
-    path = build(choose_recipe(portable=portable))
+    path = (None if portable else find_library()) or build(choose_recipe(portable=portable))
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -78,7 +79,7 @@ def load_library(*, portable: bool = False) -> ctypes.CDLL:
 def must_compile() -> bool:
     """Whether the first use of the library will compile it, for seconds."""
     try:
-        return not is_built(choose_recipe())
+        return find_library() is None and not is_built(choose_recipe())
     except BuildError:
         return False
 

@@ -83,7 +83,7 @@ def test_flags_and_processor_are_part_of_the_key(
     sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {choose_recipe().key(), choose_recipe(portable=True).key()}
-    monkeypatch.setattr(building, "_processor", lambda: "another")
+    monkeypatch.setattr(building, "describe_processor", lambda: "another")
     keys.add(choose_recipe().key())
     assert len(keys) == 3
 
