@@ -12,7 +12,7 @@ from quire_operator.planner.engine_flags import thresholds
 from quire_operator.planner.observed import Pod
 from quire_operator.reconciling.engines import Engines
 from tests.unit.control.builders import L4, NOW, service
-from tests.unit.control.test_conditions import state_of
+from tests.unit.control.plans import state_of
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 SERVICE = service(L4)

@@ -13,7 +13,7 @@ from quire_operator.planner.unread import of_unreadable
 from quire_operator.reconciling.claims import NameClaims
 from quire_operator.resource.reading import InvalidResourceError, read
 from tests.unit.control.builders import L4, NOW
-from tests.unit.control.test_conditions import planned, said
+from tests.unit.control.plans import planned, said
 
 HOST = "models.example.com"
 

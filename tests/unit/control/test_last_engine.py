@@ -16,7 +16,7 @@ from quire_operator.planner.last_engine import LastEngine, last_engine_from, not
 from quire_operator.planner.observed import Observed
 from quire_operator.reconciling.observing import observe
 from tests.unit.control.builders import L4, SETTINGS, service
-from tests.unit.control.test_conditions import state_of
+from tests.unit.control.plans import state_of
 
 SERVICE = service(L4)
 STATE = state_of(

@@ -10,7 +10,7 @@ from quire_operator.planner.plan import Plan, plan
 from quire_operator.resource.status import InferenceServiceStatus
 from quire_operator.scaling.outcome import Outcome
 from tests.unit.control.builders import H100, L4, NOW, SETTINGS, Cluster, service
-from tests.unit.control.test_conditions import said
+from tests.unit.control.plans import said
 
 MODES = pytest.mark.parametrize("mode", ["Recommend", "External"])
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.control.builders import H100, L4, Cluster, external, service
-from tests.unit.control.test_conditions import said
+from tests.unit.control.plans import said
 
 
 def grown(**spec: object) -> Cluster:

@@ -6,7 +6,7 @@ import pytest
 
 from quire_operator.scaling.outcome import Outcome
 from tests.unit.control.builders import H100, L4, NOW, service
-from tests.unit.control.test_conditions import failing, planned, said
+from tests.unit.control.plans import failing, planned, said
 
 
 @pytest.mark.parametrize(
