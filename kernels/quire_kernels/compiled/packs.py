@@ -14,6 +14,8 @@ import functools
 import hashlib
 import io
 import json
+import lzma
+import re
 import tarfile
 import tempfile
 from dataclasses import asdict, dataclass
@@ -28,7 +30,10 @@ _FORMAT = 1
 _MANIFEST = "manifest.json"
 _GROUP = "__grp__"
 _PACKED = (".cubin", ".json")
-_MAX_BYTES = 1 << 30
+_NAME = re.compile(r"[A-Za-z0-9_=-]{1,128}/(?!__grp__)[A-Za-z0-9_.-]{1,128}\.(cubin|json)")
+"""Of a file in a pack: Triton's key and the kernel's name."""
+_MAX_BYTES = 256 << 20
+"""Unpacked; a model's kernels are some 8 MB."""
 
 
 _REASONS = {
@@ -114,6 +119,7 @@ def install_pack(file: Path, arch: str, cache: Path) -> int:
     """Bring a pack's kernels into a Triton cache; returns how many it has.
 
     Safe while others do the same, or compile: files appear whole, and a kernel's last one last.
+    What is in the cache and not as it was packed is replaced.
 
     Raises
     ------
@@ -125,7 +131,7 @@ def install_pack(file: Path, arch: str, cache: Path) -> int:
     contents = _read(file, identity_of(arch))
     for name, data in contents.items():
         path = cache / name
-        if not path.exists():
+        if not (path.is_file() and path.read_bytes() == data):
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, data)
     facts = [name for name in contents if name.endswith(".json")]
@@ -150,7 +156,7 @@ def _kernels(cache: Path, arch: str) -> list[Path]:
 def _read(file: Path, wanted: Identity) -> dict[str, bytes]:
     """Return a pack's files by name, all checked."""
     try:
-        with tarfile.open(file, "r:xz") as archive:
+        with tarfile.open(fileobj=io.BytesIO(_decompress(file)), mode="r:") as archive:
             manifest = _read_manifest(archive)
             _check_identity(manifest, wanted)
             contents = {
@@ -158,17 +164,28 @@ def _read(file: Path, wanted: Identity) -> dict[str, bytes]:
                 for entry in archive
                 if entry.name != _MANIFEST
             }
-    except (tarfile.TarError, EOFError, ValueError, OSError) as error:
+    except (tarfile.TarError, lzma.LZMAError, EOFError, ValueError, RecursionError) as error:
         raise PackError(f"it is damaged: {error}") from error
+    except OSError as error:
+        raise PackError(f"it cannot be read: {error.strerror or error}") from error
     files = manifest["files"]
     if contents.keys() != files.keys():
         raise PackError("it is damaged: its files are not those of its manifest")
     for name, data in contents.items():
         if hashlib.sha256(data).hexdigest() != files[name]:
             raise PackError(f"it is damaged: {name} is not what was packed")
-        if len(PurePosixPath(name).parts) != 2 or ".." in name or name.startswith("/"):
+        if not _NAME.fullmatch(name):
             raise PackError(f"it is damaged: {name} is no file of a cache")
     return contents
+
+
+def _decompress(file: Path) -> bytes:
+    """All of a pack, before anything in it is looked at: it may be a bomb."""
+    with lzma.open(file) as stream:
+        data = stream.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise PackError(f"it is no pack: unpacked it has more than {_MAX_BYTES >> 20} MiB")
+    return data
 
 
 def _read_manifest(archive: tarfile.TarFile) -> dict[str, Any]:
@@ -191,7 +208,7 @@ def _check_identity(manifest: dict[str, Any], wanted: Identity) -> None:
 
 
 def _read_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
-    if not entry.isfile() or entry.size > _MAX_BYTES:
+    if not entry.isreg() or entry.issparse():
         raise PackError(f"it is damaged: {entry.name} is no file of a cache")
     stream = archive.extractfile(entry)
     return b"" if stream is None else stream.read()
@@ -204,18 +221,29 @@ def _is_beside(name: str, other: str) -> bool:
 def _write_group(facts: Path, files: list[Path]) -> None:
     """Write the file that makes Triton see a kernel: it has whole paths."""
     group = facts.parent / f"{_GROUP}{facts.name}"
-    text = json.dumps({"child_paths": {file.name: str(file) for file in files}}).encode()
+    if not _is_whole(group, files):
+        paths = {file.name: str(file) for file in files}
+        _write(group, json.dumps({"child_paths": paths}).encode())
+
+
+def _is_whole(group: Path, files: list[Path]) -> bool:
+    """Whether a group has these files, and whatever else it has is there."""
     try:
-        known = json.loads(group.read_bytes())["child_paths"].values()
-        if all(Path(path).exists() for path in known):
-            return
-    except (OSError, ValueError, KeyError, AttributeError):
-        pass  # there is none, or not a whole one: it is written anew
-    _write(group, text)
+        known = json.loads(group.read_bytes())["child_paths"]
+        paths = [Path(path) for path in known.values()]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return False  # there is none, or a damaged one
+    return known.keys() >= {file.name for file in files} and all(path.exists() for path in paths)
 
 
 def _write(path: Path, data: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix="tmp.", delete=False) as partial:
-        partial.write(data)
-    Path(partial.name).chmod(0o644)
-    Path(partial.name).replace(path)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix="tmp.", delete=False) as file:
+        partial = Path(file.name)
+        try:
+            file.write(data)
+            file.flush()
+            partial.chmod(0o644)
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise

@@ -17,7 +17,7 @@ from quire_kernels.errors import UnsupportedError
 from quire_kernels.ops import attention_decode, attention_prefill
 from quire_kernels.ops.attention_batch import AttentionBatch, AttentionOptions
 from quire_kernels.ops.device import device_of
-from quire_kernels.tuning.tables import LaunchConfig, find, remember
+from quire_kernels.tuning.tables import SHIPPED, LaunchConfig, find, remember
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def tune_attention(
         ("prefill_attention", PREFILL, _prefill),
     ):
         known = find(arch, operation, (("head_dim", head_dim),))
-        if known is None:
+        if known is None or (arch not in SHIPPED and known not in candidates):
             _log.info(
                 "%s has no tiles for %s of head size %d: they are timed, once, in up to a minute",
                 arch,

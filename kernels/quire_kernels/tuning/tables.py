@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from quire_kernels.errors import UnsupportedError
 
@@ -59,6 +59,11 @@ class LaunchConfig:
     splits: int = 1
     """Programs that share the depth of one matmul tile; unused elsewhere."""
 
+    def __post_init__(self) -> None:
+        for name, size in asdict(self).items():
+            if type(size) is not int or size < (name != "block_k"):
+                raise ValueError(f"{name} of a kernel's tiles is {size!r}")
+
 
 def cache_path(arch: str) -> Path:
     """Where this machine's own measurements of `arch` are kept."""
@@ -83,19 +88,35 @@ def read_cache(arch: str) -> Table:
     """What was tuned on this machine before; empty when nothing was, or the file is damaged."""
     path = cache_path(arch)
     try:
-        table: Table = json.loads(path.read_text("utf-8"))
+        return _checked(json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         _log.warning("tiles tuned before cannot be read from %s: %s", path, error)
         return {}
-    return table
+
+
+def _checked(table: Any) -> Table:  # noqa: ANN401 - it is somebody's JSON
+    """The table, if it is one; raises ValueError."""
+    try:
+        for entries in table.values():
+            for entry in entries:
+                entry["match"].items()
+                LaunchConfig(**entry["config"])
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no table of tiles: {error}") from error
+    found: Table = table
+    return found
 
 
 def remember(arch: str, operation: str, shape: dict[str, int], config: LaunchConfig) -> None:
-    """Add one measurement to this machine's table, by rename so that readers see whole files."""
+    """Add one measurement to this machine's table, by rename so that readers see whole files.
+
+    It stands before all others, and in place of an earlier one of the shape.
+    """
     table = _TUNED.setdefault(arch, read_cache(arch))
-    table.setdefault(operation, []).append({"match": shape, "config": asdict(config)})
+    others = [entry for entry in table.get(operation, ()) if entry["match"] != shape]
+    table[operation] = [{"match": shape, "config": asdict(config)}, *others]
     find.cache_clear()
     path = cache_path(arch)
     try:

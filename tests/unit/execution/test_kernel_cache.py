@@ -4,6 +4,8 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,7 +61,7 @@ def test_a_pack_that_is_named_itself_is_taken_or_refused(
 def test_a_place_without_packs_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     nowhere = str(tmp_path / "nowhere")
     prepare_kernels("sm90", {"QUIRE_CACHE": str(tmp_path), "QUIRE_KERNELS": nowhere})
-    assert f"QUIRE_KERNELS is {nowhere}, where there is neither a pack nor a folder" in caplog.text
+    assert f"QUIRE_KERNELS is {nowhere}, where is neither a pack nor a folder" in caplog.text
 
 
 def test_tritons_own_setting_wins(tmp_path: Path) -> None:
@@ -70,12 +72,43 @@ def test_tritons_own_setting_wins(tmp_path: Path) -> None:
     assert not (tmp_path / "q").exists()
 
 
+def read_only(folder: Path) -> None:
+    """What a file system without space or permission does, whoever the tests run as."""
+    (folder / "kernels").mkdir(parents=True)
+    (folder / "kernels" / "triton").symlink_to("/proc/self")
+
+
+def a_file(folder: Path) -> None:
+    """What no folder can be made in."""
+    folder.write_text("")
+
+
+@pytest.mark.parametrize("make", [read_only, a_file])
 def test_a_cache_that_cannot_be_written_keeps_nobody_from_starting(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    make: Callable[[Path], None], folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_text("")
-    prepare_kernels("sm90", {"QUIRE_CACHE": str(tmp_path / "file")})
+    make(tmp_path / "cache")
+    pack = folder / "sm90-m.kernels.tar.xz"
+    prepare_kernels("sm90", {"QUIRE_CACHE": str(tmp_path / "cache"), "QUIRE_KERNELS": str(pack)})
     assert "cannot be kept for the next start" in caplog.text
+    assert [each.name for each in Path(knobs.cache.dir).iterdir()] == ["KEY90"]
+    assert Path(knobs.cache.dir).is_relative_to(tempfile.gettempdir())
+
+
+def test_a_folder_without_packs_of_the_architecture_is_told(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    prepare_kernels("sm86", {"QUIRE_CACHE": str(tmp_path / "c"), "QUIRE_KERNELS": str(folder)})
+    assert f"of the 3 packs in {folder} none is of sm86" in caplog.text
+
+
+@pytest.mark.parametrize("named", ["~nobody-of-this-name/packs", "/dev/null/packs"])
+def test_a_place_that_cannot_be_looked_into_ends_no_start(
+    named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepare_kernels("sm90", {"QUIRE_CACHE": str(tmp_path), "QUIRE_KERNELS": named})
+    assert named.rpartition("/")[0] in caplog.text
 
 
 COMPILE = """

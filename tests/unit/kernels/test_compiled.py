@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -104,6 +105,44 @@ def test_a_pack_of_something_else_is_refused_with_the_reason(
     assert not (tmp_path / "used").exists()
 
 
+def test_a_pack_with_any_flipped_bit_is_refused(pack: Path, tmp_path: Path) -> None:
+    whole, refused = pack.read_bytes(), 0
+    for place in range(0, len(whole), 7):
+        pack.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+        try:
+            install_pack(pack, "sm90", tmp_path / "used")
+        except PackError:
+            refused += 1
+    assert refused == len(range(0, len(whole), 7))
+    assert not (tmp_path / "used").exists()
+
+
+def test_a_pack_that_unpacks_to_too_much_is_refused_before_it_does(
+    pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packs, "_MAX_BYTES", 1 << 16)
+    pack.write_bytes(lzma.compress(bytes((1 << 16) + 1)))
+    with pytest.raises(PackError, match="it is no pack: unpacked it has more than"):
+        install_pack(pack, "sm90", tmp_path / "used")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", '{"child_paths": 5}', '{"child_paths": {"a": 5}}', '{"child_paths"']
+)
+def test_what_is_damaged_in_the_cache_is_brought_again(
+    pack: Path, tmp_path: Path, text: str
+) -> None:
+    cache = tmp_path / "used"
+    install_pack(pack, "sm90", cache)
+    group, code = cache / "A" / "__grp__some_kernel.json", cache / "A" / "some_kernel.cubin"
+    good = group.read_text()
+    group.write_text(text)
+    code.write_bytes(b"")  # of a machine that lost its power
+    assert install_pack(pack, "sm90", cache) == 2
+    assert group.read_text() == good
+    assert code.read_bytes() == b"machine code of A"
+
+
 @pytest.mark.parametrize("left", [0, 0.3, 0.9])
 def test_a_pack_that_was_cut_short_is_refused(pack: Path, tmp_path: Path, left: float) -> None:
     whole = pack.read_bytes()
@@ -140,6 +179,8 @@ def rewrite(pack: Path, old: str, new: str, data: bytes) -> None:
         ("../some_kernel.cubin", b"machine code of A"),
         ("/tmp/some_kernel.cubin", b"machine code of A"),
         ("A/B/some_kernel.cubin", b"machine code of A"),
+        ("A/__grp__some_kernel.json", b"machine code of A"),
+        ("A/" + 300 * "x" + ".cubin", b"machine code of A"),
     ],
 )
 def test_a_file_that_was_changed_or_lies_elsewhere_is_refused(

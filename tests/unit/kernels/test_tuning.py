@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from quire_kernels.errors import UnsupportedError
 from quire_kernels.ops.checks import HEAD_DIMS
+from quire_kernels.ops.device import Device
 from quire_kernels.ops.splits import choose_splits
 from quire_kernels.tuning import search, tables
 from quire_kernels.tuning.tables import LaunchConfig
@@ -78,6 +81,51 @@ def test_a_cache_that_takes_no_file_or_holds_a_damaged_one_ends_nothing(
     with pytest.raises(UnsupportedError, match="sm124"):
         tables.lookup("sm124", "decode_attention", head_dim=64)
     assert "cannot be read" in caplog.text
+
+
+GOOD = {"block_m": 16, "block_n": 64, "num_warps": 4, "num_stages": 3}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        [],
+        None,
+        7,
+        {"decode_attention": 7},
+        {"decode_attention": [{"config": GOOD}]},
+        {"decode_attention": [{"match": {}}]},
+        {"decode_attention": [{"match": {}, "config": {**GOOD, "block_o": 1}}]},
+        {"decode_attention": [{"match": {}, "config": {**GOOD, "block_n": 0}}]},
+        {"decode_attention": [{"match": {}, "config": {**GOOD, "num_warps": "four"}}]},
+        {"decode_attention": [{"match": {}, "config": {**GOOD, "num_stages": 2.5}}]},
+        {"decode_attention": [{"match": [], "config": GOOD}]},
+    ],
+)
+def test_a_table_that_makes_no_sense_is_none(
+    table: object, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (home / ".cache" / "quire").mkdir(parents=True)
+    (home / ".cache" / "quire" / "tuning-sm125.json").write_text(json.dumps(table))
+    with pytest.raises(UnsupportedError, match="sm125"):
+        tables.lookup("sm125", "decode_attention", head_dim=64)
+    assert "cannot be read" in caplog.text
+    tables.remember("sm125", "decode_attention", {"head_dim": 64}, LaunchConfig(16, 64, 4, 3))
+    assert tables.lookup("sm125", "decode_attention", head_dim=64) == LaunchConfig(16, 64, 4, 3)
+
+
+def test_tiles_that_nobody_times_are_timed_anew(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for operation in ("decode_attention", "prefill_attention"):
+        tables.remember("sm126", operation, {"head_dim": 64}, LaunchConfig(4096, 4096, 1, 9))
+    monkeypatch.setattr(search, "device_of", lambda _tensor: Device("sm126", 4))
+    monkeypatch.setattr(search, "_milliseconds", lambda _attempt, config: config.block_n)
+    q, cache = torch.zeros(1024, 1, 64), torch.zeros(65, 1, 16, 64)
+    found = search.tune_attention(q, cache, cache)
+    assert found["decode_attention"].block_n == 32
+    for operation, config in found.items():
+        assert tables.lookup("sm126", operation, head_dim=64) == config
 
 
 def test_candidates_that_do_not_run_are_skipped() -> None:

@@ -6,8 +6,10 @@
 Triton keeps more of a compilation than it ever reads again; only binaries are kept here.
 """
 
+import functools
 import logging
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,18 +46,24 @@ def prepare_kernels(arch: str, environment: Mapping[str, str] = os.environ) -> N
 def use_cache(environment: Mapping[str, str]) -> Path | None:
     """Make Triton keep its kernels in quire's cache, unless it was told where; returns where.
 
-    None where no folder can be written: then kernels are compiled where Triton itself would.
+    Where that cannot be written they are in a temporary folder, or, without one, None: then Triton
+    compiles where it would by itself.
     """
     from triton import knobs
 
-    if "TRITON_CACHE_DIR" in environment:
-        return Path(environment["TRITON_CACHE_DIR"])
+    if chosen := environment.get("TRITON_CACHE_DIR"):
+        return Path(chosen)
     try:
         cache = cache_folder(environment) / "kernels" / "triton"
         cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache) as file:  # it may be there and read-only, or full
+            file.write(bytes(1 << 16))
     except (OSError, QuireError) as error:
         _log.warning("compiled kernels cannot be kept for the next start: %s", error)
-        return None
+        try:
+            cache = Path(_temporary_folder().name)
+        except OSError:
+            return None
     knobs.cache.dir = str(cache)
     knobs.compilation.store_binary_only = True
     return cache
@@ -66,9 +74,23 @@ def find_packs(environment: Mapping[str, str], arch: str) -> list[Path]:
     named = environment.get(PACKS_VARIABLE)
     if not named:
         return []
-    path = Path(named).expanduser()
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        _log.warning("%s is %s, where there is neither a pack nor a folder", PACKS_VARIABLE, path)
-    return sorted(path.glob(f"{arch}-*{SUFFIX}"))
+    try:
+        path = Path(named).expanduser()
+        if path.is_file():
+            return [path]
+        if not path.is_dir():
+            _log.warning("%s is %s, where is neither a pack nor a folder", PACKS_VARIABLE, path)
+        packs = sorted(path.glob(f"*{SUFFIX}"))
+    except (OSError, RuntimeError) as error:  # no permission; ~ of a user who is none
+        _log.warning("compiled kernels of %s are not used: %s", named, error)
+        return []
+    fitting = [pack for pack in packs if pack.name.startswith(f"{arch}-")]
+    if packs and not fitting:
+        _log.info("of the %d packs in %s none is of %s", len(packs), path, arch)
+    return fitting
+
+
+@functools.cache
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """The cache of a process that can write no other; it goes with the process."""
+    return tempfile.TemporaryDirectory(prefix="quire-kernels-")
