@@ -16,7 +16,7 @@ from quire_engine.errors import ConfigError
 from quire_engine.profiles.step_time import StepTimeModel
 
 PROFILE_VERSION = 1
-_MAX_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 """A larger file is none."""
 
 
@@ -154,8 +154,8 @@ def load_profile(data: bytes) -> EngineProfile:
     ConfigError
         It is none, of a newer version, or what it says is impossible.
     """
-    if len(data) > _MAX_BYTES:
-        raise ConfigError(f"engine profile: {len(data)} bytes are too many for one")
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"engine profile: more than {MAX_BYTES} bytes are too many for one")
     try:
         version = msgspec.json.decode(data, type=_Versioned).profile_version
         if version != PROFILE_VERSION:
@@ -163,7 +163,7 @@ def load_profile(data: bytes) -> EngineProfile:
                 f"engine profile: version {version} is not supported, only {PROFILE_VERSION}"
             )
         return msgspec.json.decode(data, type=EngineProfile)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"engine profile: {error}") from error
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from quire_engine.errors import ConfigError
-from quire_engine.profiles.engine_profile import EngineProfile, load_profile
+from quire_engine.profiles.engine_profile import MAX_BYTES, EngineProfile, load_profile
 
 
 def is_profile_file(name: str) -> bool:
@@ -21,7 +21,8 @@ def read_profile(name: str) -> EngineProfile:
     """
     path = Path(name).expanduser()
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(
             f"the profile {path} cannot be read ({error.strerror}): `quire profile` writes one"

@@ -77,7 +77,9 @@ def test_what_is_impossible_is_refused(changes: dict[str, Any]) -> None:
         load_profile(saved_with(**changes))
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"\xff\xfe", b"{}", b" " * (17 << 20)])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"\xff\xfe", b"{}", b" " * (17 << 20), b'{"a":' + b"[" * 100_000]
+)
 def test_what_is_no_profile_is_refused(data: bytes) -> None:
     with pytest.raises(ConfigError, match="engine profile"):
         load_profile(data)
@@ -123,3 +125,8 @@ def test_every_shipped_profile_is_whole() -> None:
             profile.step_time.predict(64, 64 * 512), rel=0.01
         )
     assert find_shipped("h100", "none") is None
+
+
+def test_a_file_without_an_end_is_not_read_to_it() -> None:
+    with pytest.raises(ConfigError, match=r"/dev/zero: .*too many for one"):
+        read_profile("/dev/zero")
