@@ -4,6 +4,7 @@ It needs no GPU. An engine that has the folder in `QUIRE_KERNELS` starts without
 """
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = "Compile the GPU kernels of a model for an architecture, into one file; no GPU."
 _NORM = "model.layers.0.self_attn.q_norm.weight"
+_NO_NAME = re.compile(r"[^\w.+-]+")
+"""What of a model's name can be in no file's: served names are often org/model."""
 
 
 class _Model(NamedTuple):
@@ -43,6 +46,7 @@ def _compile(argv: Sequence[str]) -> int:
         parser.error("the following arguments are required: --arch, --output")
     folder = Path(parsed.output).expanduser()
     config = config_from(parsed, os.environ)
+    _refuse_unknown(parsed.arch)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         model = _find(config, parsed.shape)
@@ -54,11 +58,30 @@ def _compile(argv: Sequence[str]) -> int:
     return 0
 
 
+def file_name(arch: str, model: str) -> str:
+    """Name of a model's file, whatever the model is called."""
+    from quire_kernels.compiled.packs import SUFFIX
+
+    return f"{arch}-{_NO_NAME.sub('-', model)}{SUFFIX}"
+
+
+def _refuse_unknown(archs: Sequence[str]) -> None:
+    """Refuse an architecture before others are compiled for."""
+    from quire_kernels.compiled.absent import devices_of
+    from quire_kernels.errors import UnsupportedError
+
+    try:
+        for arch in archs:
+            devices_of(arch)
+    except UnsupportedError as error:
+        raise ConfigError(str(error)) from error
+
+
 def _write(model: _Model, config: EngineConfig, arch: str, folder: Path) -> None:
     from triton import knobs
 
     from quire_engine.execution.cuda.ahead import compile_model
-    from quire_kernels.compiled.packs import SUFFIX, write_pack
+    from quire_kernels.compiled.packs import write_pack
     from quire_kernels.errors import KernelError
 
     begin = time.monotonic()
@@ -66,7 +89,7 @@ def _write(model: _Model, config: EngineConfig, arch: str, folder: Path) -> None
         knobs.cache.dir, knobs.compilation.store_binary_only = cache, True
         try:
             compile_model(config, model.spec, arch, has_head_norms=model.has_head_norms)
-            target = folder / f"{arch}-{model.name}{SUFFIX}"
+            target = folder / file_name(arch, model.name)
             count = write_pack(Path(cache), arch, target)
         except KernelError as error:
             raise ConfigError(str(error)) from error
