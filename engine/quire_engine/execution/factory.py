@@ -1,10 +1,15 @@
 """Chooses the executor that a configuration asks for; torch is imported only where it computes."""
 
+import logging
 from pathlib import Path
 
 from quire_engine.config import EngineConfig
 from quire_engine.errors import ConfigError
 from quire_engine.execution.base import Executor
+
+_DEVICE = Path("/dev/nvidiactl")
+"""Is there where NVIDIA's driver is loaded, and in containers that were given a GPU."""
+_log = logging.getLogger(__name__)
 
 
 def create_executor(config: EngineConfig, model_path: Path | None) -> Executor:
@@ -35,7 +40,17 @@ def create_executor(config: EngineConfig, model_path: Path | None) -> Executor:
     return CpuExecutor(config, model_path)
 
 
-def _has_cuda() -> bool:
+def _has_cuda(device: Path = _DEVICE) -> bool:
+    """Whether torch finds a GPU; where there is one that it does not find, the log says why."""
     import torch
 
-    return torch.cuda.is_available()
+    if torch.cuda.is_available():
+        return True
+    if device.exists():
+        from quire_engine.execution.cuda.platform import reason_without_cuda
+
+        _log.warning(
+            "the CPU computes: there is an NVIDIA GPU, but torch cannot use it (%s)",
+            reason_without_cuda(),
+        )
+    return False

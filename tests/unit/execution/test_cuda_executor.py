@@ -212,6 +212,6 @@ def test_a_head_size_without_kernel_is_refused() -> None:
 
 def test_without_a_gpu_device_cuda_is_refused() -> None:
     config = EngineConfig(model=ModelConfig(dtype="bfloat16"))
-    with pytest.raises(ConfigError, match="finds no CUDA GPU"):
+    with pytest.raises(ConfigError, match=r"finds no CUDA GPU here \(\w.+\): use --device cpu"):
         CudaExecutor(config, Path())
     assert type(create_executor(EngineConfig(), Path())) is not CudaExecutor

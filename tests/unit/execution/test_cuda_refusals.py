@@ -8,6 +8,7 @@ import torch
 
 from quire_engine.config import CacheConfig, EngineConfig, ModelConfig
 from quire_engine.errors import CapacityError, ConfigError, ModelError
+from quire_engine.execution import factory
 from quire_engine.execution.cuda.capacity import (
     GRAPHS_BYTES,
     DeviceMemory,
@@ -33,6 +34,20 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
     return monkeypatch
+
+
+def test_a_gpu_that_torch_cannot_use_is_told_where_the_cpu_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def init() -> None:
+        raise RuntimeError("The NVIDIA driver on your system is too old (found 11040). Please")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    assert not factory._has_cuda(tmp_path / "nothing")
+    assert not caplog.records
+    assert not factory._has_cuda(tmp_path)
+    assert "torch cannot use it (The NVIDIA driver on your system is too old" in caplog.text
 
 
 def test_a_type_without_kernels_is_refused(with_gpu: pytest.MonkeyPatch) -> None:

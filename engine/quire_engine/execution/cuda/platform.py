@@ -66,7 +66,10 @@ def cuda_platform(config: EngineConfig) -> Platform:
         There is none, it is too old, or the type asked for has no kernels.
     """
     if not torch.cuda.is_available():
-        raise ConfigError("device is cuda, but torch finds no CUDA GPU here: use --device cpu")
+        raise ConfigError(
+            f"device is cuda, but torch finds no CUDA GPU here ({reason_without_cuda()}): use "
+            "--device cpu"
+        )
     dtype = dtype_of(config)
     major, minor = torch.cuda.get_device_capability()
     if major < 8:
@@ -76,6 +79,15 @@ def cuda_platform(config: EngineConfig) -> Platform:
         )
     device = torch.device("cuda", torch.cuda.current_device())
     return Platform(device, dtype, torch.cuda.Stream())  # type: ignore[no-untyped-call]
+
+
+def reason_without_cuda() -> str:
+    """Why torch finds no GPU, as it says it: no driver, one that is too old, a build for CPUs."""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return str(error).strip().partition("\n")[0].partition(". ")[0]
+    return "it says no more"
 
 
 def dtype_of(config: EngineConfig) -> torch.dtype:
