@@ -7,7 +7,7 @@ such a record, a service counts as having wanted its names since it was made.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from quire_operator.resource.reading import InferenceService
 from quire_operator.resource.status import Claims, NameClaim
@@ -32,10 +32,15 @@ ALONE = Standing()
 """Where nobody contends."""
 
 
-def claims_of(service: InferenceService, before: Claims | None, now: datetime) -> Claims:
-    """What a service wants now, and since when."""
-    since = exactly(now)
-    first = since if before is not None or not service.created_at else service.created_at
+def claims_of(service: InferenceService, before: Claims | None, new_since: datetime) -> Claims:
+    """What a service wants now, and since when.
+
+    Parameters
+    ----------
+    new_since
+        Of what it has not wanted before.
+    """
+    first = exactly(new_since)
     old = {one.name: one.since for one in before.names} if before else {}
     ingress = service.spec.ingress
     host, host_since = (ingress.host, first) if ingress else ("", None)
@@ -51,4 +56,4 @@ def claims_of(service: InferenceService, before: Claims | None, now: datetime) -
 
 def exactly(now: datetime) -> str:
     """A time as the API server reads it, to the microsecond: two may come in one second."""
-    return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

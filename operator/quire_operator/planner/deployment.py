@@ -45,13 +45,19 @@ def deployment(
 
 
 def leaving_deployment(observed: Observed, accelerator: str, replicas: int) -> Body | None:
-    """One whose accelerator the spec has no more, as it was; None if that is not known."""
+    """One whose accelerator the spec has no more, as it was; None if that is not known.
+
+    Where somebody spoilt what it keeps of its template, what runs is what it was; for the spec, if
+    the accelerator comes back, it is another one.
+    """
     current = observed.deployments[accelerator]
-    template = kept_template(observed, current)
+    template, inputs = kept_template(observed, current), current.inputs_hash
     if template is None:
+        template, inputs = dict(current.live_template or {}), ""
+    if not template:
         return None
     rolling = {"maxSurge": 1, "maxUnavailable": 0}
-    return _body(observed, accelerator, replicas, rolling, (template, current.inputs_hash))
+    return _body(observed, accelerator, replicas, rolling, (template, inputs))
 
 
 def _body(

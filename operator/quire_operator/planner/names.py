@@ -56,6 +56,12 @@ def deployment_name(service: str, accelerator: str) -> str:
     return f"{service}-{accelerator}"
 
 
+def accelerator_of(service: str, deployment: str) -> str | None:
+    """The accelerator of a service's Deployment by its name; None: it is no such name."""
+    prefix = f"{service}-"
+    return deployment.removeprefix(prefix) if deployment.startswith(prefix) else None
+
+
 def engines_service_name(service: str) -> str:
     """Name of the headless Service of all engine pods."""
     return f"{service}-engines"

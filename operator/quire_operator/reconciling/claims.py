@@ -7,7 +7,7 @@ an operator that starts anew knows who was first.
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from quire_operator.cluster.kinds import SERVICES
 from quire_operator.cluster.store import Key, Store
@@ -17,6 +17,8 @@ from quire_operator.resource.reading import InferenceService, InvalidResourceErr
 from quire_operator.resource.status import Claims
 
 _Rank = tuple[datetime, str, Key]
+_NEXT = timedelta(microseconds=1)
+"""What claims tell apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,12 @@ class _Known:
     @property
     def names(self) -> set[str]:
         return {one.name for one in self.claims.names}
+
+    @property
+    def newest(self) -> datetime:
+        """When it began to want the last of what it wants."""
+        host = (self.claims.host_since,) if self.claims.host_since else ()
+        return max(moment(at) for at in (*(one.since for one in self.claims.names), *host))
 
 
 class NameClaims:
@@ -77,28 +85,47 @@ class NameClaims:
             self._index(service, known.names, set())
 
     def _seed(self, now: datetime) -> None:
-        """All that there are, before anybody is given a name."""
-        self._is_seeded = True
+        """All that there are, before anybody is given a name; who wants a new one comes last."""
+        found = []
         for body in self._store.all(SERVICES.kind):
             try:
                 service = read(body)
             except InvalidResourceError:
                 continue
             if not service.is_being_deleted:
-                self._note(service, now)
+                found.append(service)
+        for service in sorted(found, key=lambda one: _wants_more(one, now)):
+            self._note(service, now)
+        self._is_seeded = True
 
     def _note(self, service: InferenceService, now: datetime) -> None:
         old = self._known.get(service.key)
         if old is not None and old.uid != service.uid:  # of one that had its name before
             old = None
         before = old.claims if old is not None else service.status.claims
-        claims = claims_of(service, before, now)
+        claims = claims_of(service, before, self._new_since(service, before, now))
         if old is not None and claims == old.claims:
             return
         made = _Known(uid=service.uid, created_at=service.created_at, claims=claims)
         replaced = self._known.get(service.key)
         self._known[service.key] = made
         self._index(service.key, replaced.names if replaced else set(), made.names)
+
+    def _new_since(
+        self, service: InferenceService, before: Claims | None, now: datetime
+    ) -> datetime:
+        """Since when a service wants what it did not want before: always after all others that do.
+
+        Clocks differ and are set back, and one who comes must not be before those who were there.
+        """
+        is_unknown = before is None and service.created_at
+        since = moment(service.created_at) if is_unknown else now
+        if is_unknown and not self._is_seeded:
+            return since
+        wanted = {service.served_name, *service.spec.model.aliases}
+        rivals = {key for name in wanted for key in self._by_name.get(name, ())} - {service.key}
+        newest = max((self._known[key].newest for key in rivals), default=None)
+        return since if newest is None else max(since, newest + _NEXT)
 
     def _index(self, service: Key, old: set[str], new: set[str]) -> None:
         for name in old - new:
@@ -135,3 +162,9 @@ class NameClaims:
             if host and claims.host_since:
                 since = max(since, moment(claims.host_since))
             yield since, known.created_at, key
+
+
+def _wants_more(service: InferenceService, now: datetime) -> bool:
+    """Whether a service wants what it did not when it was looked at last."""
+    claims = service.status.claims
+    return claims is not None and claims_of(service, claims, now) != claims

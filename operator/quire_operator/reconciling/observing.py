@@ -11,6 +11,7 @@ from quire_operator.planner.last_engine import LastEngine, noted
 from quire_operator.planner.names import (
     ACCELERATOR_LABEL,
     ROLE_LABEL,
+    accelerator_of,
     deployment_name,
     routing_name,
 )
@@ -52,15 +53,19 @@ def observe(
 
 
 def observe_replicas(store: Store, service: InferenceService) -> Observed:
-    """What was ordered for a service, and what runs: all that scaling looks at."""
-    deployments = [
-        deployment_from(body)
+    """What was ordered for a service, and what runs: all that scaling looks at.
+
+    Whose a Deployment is its name says: somebody may have changed its label.
+    """
+    deployments = {
+        accelerator: replace(deployment_from(body), accelerator=accelerator)
         for body in store.parts(DEPLOYMENTS.kind, service.key)
         if _is_owned(body, service)
-    ]
+        and (accelerator := accelerator_of(service.name, body["metadata"]["name"]))
+    }
     return Observed(
         service=service,
-        deployments={one.accelerator: one for one in deployments},
+        deployments=deployments,
         pods=engine_pods(store, service.key),
     )
 

@@ -79,6 +79,8 @@ class Scaling:
         """What each service was decided from last, with what was ordered then."""
         self._generations: dict[Key, int] = {}
         """Of the specs that they were decided for."""
+        self._failures: dict[Key, str] = {}
+        """Why services could not be decided the last time."""
         self._others: set[Key] = set()
         """Services whose specs are others now."""
         self._is_any_other = asyncio.Event()
@@ -98,7 +100,7 @@ class Scaling:
 
     def forget(self, key: Key) -> None:
         """A service is gone."""
-        for known in (self._inputs, self._generations):
+        for known in (self._inputs, self._generations, self._failures):
             known.pop(key, None)
         self._let_be(key)
 
@@ -153,10 +155,12 @@ class Scaling:
         seen = await self._observe(key for key in keys if key in self._inputs)
         if not seen:
             return
-        self._inputs |= self._see(seen)
+        found = self._see(seen)
+        self._inputs |= found
+        seen = [one for one in seen if one.service.key in found]
         there = self._store.keys(SERVICES.kind)
         services = [self._inputs[key] for key in there if key in self._inputs]
-        changed = [self._inputs[one.service.key].key for one in seen]
+        changed = [one.key for one in found.values()]
         await self._take_all(seen, await self._decide(services, changed))
 
     def _clear_others(self) -> set[Key]:
@@ -165,14 +169,28 @@ class Scaling:
         return keys
 
     def _see(self, seen: Iterable[Observed]) -> dict[Key, ServiceInputs]:
+        """Inputs of those that can be seen; one that cannot is no reason to decide no other."""
         clock = self._clock()
         reports = list(self._gateways.reports.values())
-        return {
-            one.service.key: self._as_ordered(
-                service_inputs(one, reports, self._num_gateways, clock), one, clock
-            )
-            for one in seen
-        }
+        found = {}
+        for one in seen:
+            key = one.service.key
+            try:
+                inputs = service_inputs(one, reports, self._num_gateways, clock)
+            except Exception as error:  # noqa: BLE001 - a bug must not stop all the others
+                self._note_failure(key, error)
+                continue
+            found[key] = self._as_ordered(inputs, one, clock)
+            self._failures.pop(key, None)
+        return found
+
+    def _note_failure(self, key: Key, error: Exception) -> None:
+        """Say that a service cannot be decided, if it did not fail so the last time, too."""
+        self._metrics.note_failure(key)
+        if self._failures.get(key) != repr(error):
+            self._failures[key] = repr(error)
+            words = "%s/%s cannot be decided: its replicas stay as they are"
+            _log.error(words, *key, exc_info=error, extra=of(key))
 
     async def _decide(
         self, services: Sequence[ServiceInputs], changed: Sequence[str] | None = None
@@ -191,7 +209,7 @@ class Scaling:
         """With what was ordered a moment ago: its Deployments may not show it yet."""
         key = observed.service.key
         since = clock - self._changed_at.get(key, -math.inf)
-        outcome = self._records.outcome(key)
+        outcome = self._records.ordered(key)
         if outcome is None or since > _APPLY_SECONDS:
             return inputs
         staying = {**outcome.replicas, **outcome.leaving}
@@ -211,7 +229,11 @@ class Scaling:
             service = self._read(key)
             if service is None or service.is_being_deleted:
                 continue
-            observed = observe_replicas(self._store, service)
+            try:
+                observed = observe_replicas(self._store, service)
+            except Exception as error:  # noqa: BLE001 - a bug must not stop all the others
+                self._note_failure(key, error)
+                continue
             if observed.deployments:
                 found.append(observed)
         return found

@@ -1,6 +1,6 @@
 """Metrics of scaling: what decisions were made from, and what they were."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -103,6 +103,7 @@ class ScalingMetrics:
         self._set(key, self._oldest, (), decision.oldest_input_seconds)
         self._set_alone(key, self._finding, {one.code: 1.0 for one in decision.findings})
         self._set(key, self._fresh, (), float(decision.are_metrics_fresh))
+        self._forget_others(key, decision.accelerators)
         for name, one in decision.accelerators.items():
             self._set(key, self._wanted, (name,), one.wanted)
             self._set(key, self._capacity, (name,), one.requests_per_second)
@@ -113,10 +114,22 @@ class ScalingMetrics:
             self._shown.setdefault(key, set()).add((self._decisions, (*labels_of(key), action)))
         self._decisions.labels(*labels_of(key), decision.action).inc()
 
+    def note_failure(self, key: Key) -> None:
+        """One service could not be decided."""
+        self._set_alone(key, self._finding, {"DecisionFailed": 1.0})
+
     def forget(self, key: Key) -> None:
         """A service is gone, and with it its series."""
         for family, labels in self._shown.pop(key, set()):
             family.remove(*labels)
+
+    def _forget_others(self, key: Key, accelerators: Collection[str]) -> None:
+        """Show nothing of accelerators that are not in the spec any more."""
+        families = (self._wanted, self._capacity, self._load, self._cost)
+        for family, labels in list(self._shown.get(key, ())):
+            if family in families and labels[-1] not in accelerators:
+                family.remove(*labels)
+                self._shown[key].discard((family, labels))
 
     def _set_alone(self, key: Key, gauge: Gauge, values: Mapping[str, float | None]) -> None:
         """Show these by their last label, and no others of the service."""

@@ -9,6 +9,7 @@ from quire_operator.resource.base import Part
 from quire_operator.resource.crd import API_VERSION, KIND
 from quire_operator.resource.spec import InferenceServiceSpec
 from quire_operator.resource.status import InferenceServiceStatus
+from quire_operator.resource.times import without_strange_times
 
 _Part = TypeVar("_Part", bound=Part)
 
@@ -75,7 +76,9 @@ def read_status(body: Mapping[str, Any]) -> InferenceServiceStatus:
     InvalidResourceError
         It has a field that this version does not understand.
     """
-    return _convert(body.get("status") or {}, InferenceServiceStatus, "status")
+    return without_strange_times(
+        _convert(body.get("status") or {}, InferenceServiceStatus, "status")
+    )
 
 
 def salvage_status(body: Mapping[str, Any]) -> InferenceServiceStatus:
@@ -87,7 +90,7 @@ def salvage_status(body: Mapping[str, Any]) -> InferenceServiceStatus:
         except InvalidResourceError:
             continue
         found[name] = value
-    return _convert(found, InferenceServiceStatus, "status")
+    return without_strange_times(_convert(found, InferenceServiceStatus, "status"))
 
 
 def _convert(value: object, kind: type[_Part], where: str) -> _Part:

@@ -157,6 +157,40 @@ def test_an_edit_that_no_operator_saw_counts_from_when_one_sees_it() -> None:
     assert world.stand("a/young").name_owner is None
 
 
+@pytest.mark.parametrize("is_new", [False, True])
+def test_who_comes_last_is_last_whatever_the_clock_says(is_new: bool) -> None:
+    world = World()
+    if not is_new:
+        world.write("b/old", "evil", host=HOST)
+    world.write("a/young", "other", host=HOST, days=9)
+    world.write("a/young", "chat", host=HOST, days=9)
+    world.now -= timedelta(days=40)  # set back, or that of another operator
+    world.write("b/old", "chat", host=HOST)
+
+    assert world.stand("b/old").name_owner == "a/young"
+    assert world.stand("a/young").name_owner is None
+    world.restart()
+    assert world.stand("b/old").name_owner == "a/young"
+
+
+def test_times_in_a_status_that_cannot_be_read_count_as_of_now() -> None:
+    for strange in ("0000-01-01T00:00:00Z", "2026-01-01t00:00:00z", "2026-01-01T00:00:00+99:00"):
+        world = World()
+        world.write("b/old", "chat", host=HOST)
+        world.write("a/young", "chat", host=HOST, days=9)
+        body = world.store.get(SERVICES.kind, ("b", "old"))
+        assert body is not None
+        claims = {"names": [{"name": "chat", "since": strange}], "host": HOST, "hostSince": strange}
+        short = {"name": "l4", "shortSince": strange}
+        status = {"claims": claims, "accelerators": [short]}
+        world.store.put(SERVICES.kind, {**body, "status": status})
+        world.restart()
+
+        assert world.stand("a/young").name_owner is None
+        assert world.stand("b/old").name_owner == "a/young"
+        assert read({**body, "status": status}).status.accelerators[0].short_since is None
+
+
 def test_one_that_is_made_anew_under_its_name_has_no_older_rights() -> None:
     world = World()
     world.write("a/chat", "chat", host=HOST)

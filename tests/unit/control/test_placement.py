@@ -131,14 +131,36 @@ def test_a_removed_accelerator_serves_until_the_others_are_ready() -> None:
     assert cluster.least_ready == 2
 
 
-def test_a_removed_accelerator_whose_template_was_spoilt_goes_at_once() -> None:
+def test_a_removed_accelerator_whose_template_was_spoilt_runs_on_as_it_is() -> None:
     cluster = Cluster(service(L4, H100, **external(1)), {"l4": 1})
     cluster.settle()
+    live = cluster.deployments["l4"].live_template
     cluster.deployments["l4"] = replace(cluster.deployments["l4"], template="{")
     cluster.change(accelerators=[H100])
-    cluster.apply()
+    cluster.least_ready = 1
+    cluster.settle()
 
+    assert cluster.num_ready("l4") == 1
+    assert cluster.deployments["l4"].live_template == live
+    cluster.free_gpus["h100"] = 1
+    cluster.settle()
     assert set(cluster.deployments) == {"h100"}
+    assert cluster.least_ready == 1
+
+
+def test_a_spoilt_template_is_not_what_runs_once_its_accelerator_is_back() -> None:
+    cluster = Cluster(service(L4, H100, **external(1)), {"l4": 1})
+    cluster.settle()
+    made = cluster.deployments["l4"]
+    others = {"spec": {"containers": [{"name": "engine", "image": "another:1"}]}}
+    cluster.deployments["l4"] = replace(made, template="{", live_template=others)
+    cluster.change(accelerators=[H100])
+    cluster.settle()
+    assert cluster.deployments["l4"].live_template == others
+    cluster.change(accelerators=[L4, H100])
+    cluster.settle()
+
+    assert cluster.deployments["l4"].template == made.template
 
 
 def test_more_than_all_accelerators_may_have_is_said() -> None:

@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass, replace
 
+from msgspec import convert, to_builtins
+
 from quire_operator.planner.observed import Observed
+from quire_operator.planner.placement import place
 from quire_operator.reconciling.scaling_inputs import service_inputs
 from quire_operator.reconciling.scaling_records import ScalingRecords
+from quire_operator.resource.status import ScalingDecision
 from quire_operator.scaling.decision import ServiceDecision
 from quire_operator.scaling.inputs import LeavingInputs
 from quire_operator.scaling.outcome import Outcome
-from tests.unit.control.builders import H100, L4, NOW, Cluster, service
+from tests.unit.control.builders import H100, L4, NOW, SETTINGS, Cluster, service
 
 _GPUS = {"l4": 9, "h100": 9}
 
@@ -107,6 +111,54 @@ def test_a_decision_says_that_it_goes() -> None:
     assert record is not None
     assert {one.name: one.replicas for one in record.before} == {"h100": 0, "l4": 4}
     assert {one.name: one.replicas for one in record.after} == {"h100": 2, "l4": 0}
+
+
+def test_what_was_decided_in_another_mode_is_no_order() -> None:
+    made = service(L4, replicas=4, scaling={"mode": "Recommend", "maxReplicas": 9})
+    cluster = Cluster(made, _GPUS)
+    cluster.settle()
+    assert cluster.num_ready() == 4
+    cluster.change(accelerators=[H100 | {"maxReplicas": 9}])
+    cluster.free_gpus["h100"] = 0
+    cluster.settle()
+    records = ScalingRecords()
+    advice = ServiceDecision(
+        key="models/chat", action="Hold", replicas={"h100": 4}, wanted={"h100": 2}, reason="so"
+    )
+    records.take(cluster.observe(), advice, NOW)
+    assert records.ordered(cluster.service.key) is None
+
+    cluster.change(scaling={"mode": "Auto", "maxReplicas": 9})
+    found = place(records.add_to(cluster.observe()), SETTINGS, NOW)
+    assert (found.replicas, found.leaving) == ({"h100": 4}, {"l4": 4})
+
+    decided = replace(advice, action="Limit", replicas={"h100": 2}, leaving={"l4": 4})
+    records.take(cluster.observe(), decided, NOW)
+    found = place(records.add_to(cluster.observe()), SETTINGS, NOW)
+    assert (found.replicas, found.leaving) == ({"h100": 2}, {"l4": 4})
+
+
+def test_a_record_of_more_accelerators_than_the_status_takes_has_those_that_change() -> None:
+    names = [f"a{number}" for number in range(16)]
+    accelerators = [L4 | {"name": name} for name in names]
+    made = service(*accelerators, scaling={"mode": "Auto"})
+    one_each = dict.fromkeys(names, 1)
+    cluster = Scaled(made, dict(one_each), scaled=Outcome(replicas=one_each))
+    cluster.settle()
+    decided = ServiceDecision(
+        key="models/chat",
+        action="Limit",
+        replicas=one_each | {"a15": 2},
+        wanted={},
+        leaving={"b0": 1, "b1": 3},
+        reason="b1 left the spec",
+    )
+    record = ScalingRecords().take(cluster.observe(), decided, NOW).record
+
+    assert record is not None
+    assert len(record.after) == 16
+    assert {"a15", "b0", "b1"} <= {one.name for one in record.after}
+    convert(to_builtins(record), ScalingDecision)
 
 
 def _template() -> dict[str, object]:

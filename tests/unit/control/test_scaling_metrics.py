@@ -37,6 +37,19 @@ def _lines(registry: CollectorRegistry, name: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(prefix)]
 
 
+def test_nothing_is_shown_of_accelerators_that_left_the_spec() -> None:
+    registry = CollectorRegistry()
+    metrics = ScalingMetrics(registry)
+    metrics.note(KEY, DECISION)
+    metrics.note(KEY, replace(DECISION, accelerators={"h100": _FIGURES}))
+
+    for name in ("wanted_replicas", "replica_requests_per_second", "load"):
+        (line,) = _lines(registry, name)
+        assert 'accelerator="h100"' in line
+    metrics.forget(KEY)
+    assert not _lines(registry, "wanted_replicas")
+
+
 def test_inputs_and_outputs_of_a_decision_are_shown() -> None:
     registry = CollectorRegistry()
     ScalingMetrics(registry).note(KEY, DECISION)

@@ -11,7 +11,11 @@ from quire_operator.planner.events import Event
 from quire_operator.planner.observed import node_from
 from quire_operator.planner.unread import of_failure
 from quire_operator.reconciling.event_writer import EventWriter
-from quire_operator.reconciling.observing import engine_pods, gateway_addresses
+from quire_operator.reconciling.observing import (
+    engine_pods,
+    gateway_addresses,
+    observe_replicas,
+)
 from quire_operator.reconciling.ownership import owner_beside
 from tests.unit.control.builders import GATEWAY, L4, NOW, service
 
@@ -58,6 +62,22 @@ def test_only_pods_of_the_services_deployments_are_its_engines() -> None:
     store.put("Pod", _pod("of-a-job", replica_set | {"kind": "Job"}))
 
     assert [pod.name for pod in engine_pods(store, KEY)] == ["ours"]
+
+
+def test_of_which_accelerator_a_deployment_is_its_name_says() -> None:
+    owner = {"kind": "InferenceService", "name": "chat", "uid": SERVICE.uid, "controller": True}
+    store = Store()
+    for name, label in (("chat-l4", "other"), ("chat-h100", ""), ("copy", "l4"), ("chat-", "l4")):
+        labels = OURS | {"serving.quire.dev/accelerator": label}
+        metadata = {"namespace": "models", "name": name, "labels": labels}
+        body = {"metadata": metadata | {"ownerReferences": [owner]}, "spec": {"replicas": 4}}
+        store.put("Deployment", body)
+
+    found = observe_replicas(store, SERVICE).deployments
+    assert {name: (one.accelerator, one.replicas) for name, one in found.items()} == {
+        "l4": ("l4", 4),
+        "h100": ("h100", 4),
+    }
 
 
 def test_gateways_are_in_their_namespace() -> None:
