@@ -38,6 +38,7 @@ ON_NODES = {
 
 _THE_SAME = "the commands of start/laptop.md, which are run"
 _DOCKER = "needs Docker: images are built from the same Dockerfiles by buildah, in tests/nodes"
+_GPU = "needs a GPU"
 _HELM = "tests/cluster/test_chart.py and tests/nodes/test_install.py install with such values"
 _LOOKS = "only shows what there is; names of objects stand for the reader's own"
 _NO_DOWNLOAD = (
@@ -91,6 +92,11 @@ REASONS = {
     "start/cluster.md:2": _NO_DOWNLOAD,
     "start/cluster.md:3": _NO_DOWNLOAD,
     "start/cluster.md:4": _LOOKS,
+    "start/gpu.md:0": f"{_GPU}; tests/gpu/test_starts.py starts so",
+    "start/gpu.md:1": _THE_SAME,
+    "start/gpu.md:2": f"{_GPU}; tests/gpu/test_starts.py starts from such kernels",
+    "start/gpu.md:3": f"{_GPU}; tests/gpu/test_profile.py",
+    "start/gpu.md:4": _GPU,
     "start/kind.md:0": "needs Docker and kind; tests/unit/cluster checks what kind is given",
     "start/kind.md:1": _DOCKER,
     "structured-output.md:0": _THE_SAME,
