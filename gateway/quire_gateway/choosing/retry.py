@@ -1,16 +1,37 @@
-"""When to try again: the time until there will be room, from what runs and what waits."""
+"""What waits: its cost, and the time until there will be room for it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 
 from quire_gateway.choosing.choose import Chance
 from quire_gateway.choosing.demand import Demand
-from quire_gateway.choosing.endpoint import Endpoint
+from quire_gateway.choosing.endpoint import Endpoint, count_shared
 from quire_gateway.choosing.figures import Figures
 
 MIN_SECONDS = 1.0
 MAX_SECONDS = 60.0
 _JITTER = 0.2
+_COST_BLOCK = 16
+"""Tokens of the blocks that costs in the queue are counted in."""
+
+
+def count_cost(demand: Demand, endpoints: Iterable[Endpoint], hits: Mapping[int, int]) -> float:
+    """Return the blocks that it will take, less those that it shares wherever it shares most.
+
+    Parameters
+    ----------
+    hits
+        Chunks of the prompt's start that each endpoint has, by slot.
+    """
+    shared = max(
+        (
+            count_shared(demand, one, hits[one.slot], _COST_BLOCK)
+            for one in endpoints
+            if one.slot in hits
+        ),
+        default=0,
+    )
+    return max(demand.blocks(_COST_BLOCK) - shared, 1.0)
 
 
 def predict_wait(endpoints: Iterable[Endpoint], demand: Demand, queued_blocks: float) -> float:

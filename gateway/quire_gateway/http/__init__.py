@@ -3,6 +3,7 @@
 port                sockets that connections come to, and their bounds
 client_connection   requests in, answers out
 request             what was asked, and what connections share
+refusals            what a connection answers by itself
 framing             how answers are framed
 deadlines           of all connections, by one timer
 tasks               answers that are given by coroutines

@@ -12,6 +12,7 @@ import httptools
 
 from quire_engine.protocol.request_framing import framing_head
 from quire_gateway.errors import ApiError
+from quire_gateway.http import refusals
 from quire_gateway.http.framing import frame_answer
 from quire_gateway.http.headers import Headers
 from quire_gateway.http.request import Answering, Application, Bounds, Request, Upstream
@@ -77,10 +78,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]
         self._bounds.connections.add(self)
         if len(self._bounds.connections) > self._bounds.max_connections:
-            message = "The gateway has as many connections as it takes; try again later."
-            self._refuse(
-                ApiError(503, message, reason="too_many_connections", retry_after_seconds=2.0)
-            )
+            self._refuse(refusals.too_many_connections())
             return
         self.set_deadline(HEAD_SECONDS)
 
@@ -138,14 +136,13 @@ class ClientConnection(asyncio.Protocol):
             return data[stopped.args[0] :]
         except httptools.HttpParserError as error:
             if not isinstance(error.__context__, _RefusedError):
-                message = "This is not HTTP, or not HTTP that is understood here."
-                self._refuse(ApiError(400, message, reason="invalid_http"))
+                self._refuse(refusals.no_http())
             return None
         if self._reading is None:
             if not self._has_completed:
                 self._num_fed_bytes += len(data)
             if self._num_fed_bytes > MAX_HEAD_BYTES:
-                self._refuse_long_head()
+                self._refuse(refusals.long_head(MAX_HEAD_BYTES))
         elif not self._has_body_deadline and not self._is_answering:
             self._has_body_deadline = True
             self.set_deadline(BODY_SECONDS)
@@ -178,7 +175,7 @@ class ClientConnection(asyncio.Protocol):
         self._target += url
         self._num_head_bytes += len(url)
         if self._num_head_bytes > MAX_HEAD_BYTES:
-            self._refuse_long_head()
+            self._refuse(refusals.long_head(MAX_HEAD_BYTES))
             raise _RefusedError
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -187,7 +184,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self._num_head_bytes += len(name) + len(value) + _FIELD_BYTES
         if self._num_head_bytes > MAX_HEAD_BYTES:
-            self._refuse_long_head()
+            self._refuse(refusals.long_head(MAX_HEAD_BYTES))
             raise _RefusedError
         self._headers.append((name.lower(), value))
 
@@ -229,8 +226,7 @@ class ClientConnection(asyncio.Protocol):
         if self._num_body_bytes > self._bounds.max_body_bytes:
             self._refuse_long_body()
         if self._bounds.num_body_bytes > self._bounds.max_total_body_bytes:
-            message = "The gateway holds as many requests as it can; try again later."
-            self._refuse(ApiError(503, message, reason="overloaded", retry_after_seconds=2.0))
+            self._refuse(refusals.too_many_bodies())
             raise _RefusedError
 
     def on_message_complete(self) -> None:
@@ -342,8 +338,7 @@ class ClientConnection(asyncio.Protocol):
             if self._answering is not None:
                 self._answering.on_due()
         elif self._reading is not None:
-            message = f"The body did not come within {BODY_SECONDS:g} seconds."
-            self._refuse(ApiError(408, message, reason="timeout"))
+            self._refuse(refusals.late_body(BODY_SECONDS))
         elif self._transport is not None:
             self._transport.close()
 
@@ -380,13 +375,8 @@ class ClientConnection(asyncio.Protocol):
         if data and self._transport is not None:
             self._transport.write(data)
 
-    def _refuse_long_head(self) -> None:
-        message = f"The request's head is longer than {MAX_HEAD_BYTES} bytes."
-        self._refuse(ApiError(431, message, reason="head_too_large"))
-
     def _refuse_long_body(self) -> None:
-        message = f"The body is larger than {self._bounds.max_body_bytes} bytes; send less."
-        self._refuse(ApiError(413, message, reason="body_too_large"))
+        self._refuse(refusals.long_body(self._bounds.max_body_bytes))
         raise _RefusedError
 
     def _refuse(self, error: ApiError) -> None:

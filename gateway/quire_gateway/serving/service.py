@@ -23,10 +23,10 @@ from quire_gateway.choosing.choose import (
     count_uncached,
 )
 from quire_gateway.choosing.demand import Demand, Expectations
-from quire_gateway.choosing.endpoint import Endpoint, count_shared
+from quire_gateway.choosing.endpoint import Endpoint
 from quire_gateway.choosing.prefix_index import PrefixIndex
 from quire_gateway.choosing.queue import FairQueue, Waiting
-from quire_gateway.choosing.retry import jitter, predict_wait
+from quire_gateway.choosing.retry import count_cost, jitter, predict_wait
 from quire_gateway.choosing.shares import TrafficShares
 from quire_gateway.errors import ApiError, engines_failed, no_engine, no_room
 from quire_gateway.routing.access import Access
@@ -50,8 +50,6 @@ _HANG_FACTOR = 4.0
 Tell = Callable[["Grant | ApiError"], None]
 """How who waited is told; soon, and not before the caller has returned."""
 
-_COST_BLOCK = 16
-"""Tokens of the blocks that costs in the queue are counted in."""
 _PATIENT_SHARE = 0.75
 """For this share of its time who waits does so for an engine that has its prompt."""
 _AGED_SHARE = 0.25
@@ -301,26 +299,13 @@ class Service(Served):
         waiting = Waiting(
             key=ticket.key.name,
             is_background=ticket.demand.is_background,
-            cost=self._cost(ticket.demand),
+            cost=count_cost(ticket.demand, self.endpoints, self.index.hits(ticket.demand.chunks)),
             arrived_at=ticket.arrived_at,
             leaves_at=leaves_at,
         )
         self.queue.add(waiting)
         self._waiting[waiting] = ticket, tell
         return waiting
-
-    def _cost(self, demand: Demand) -> float:
-        """Blocks that it will take, less those that it shares wherever it shares most."""
-        hits = self.index.hits(demand.chunks)
-        shared = max(
-            (
-                count_shared(demand, one, hits[one.slot], _COST_BLOCK)
-                for one in self.endpoints
-                if one.slot in hits
-            ),
-            default=0,
-        )
-        return max(demand.blocks(_COST_BLOCK) - shared, 1.0)
 
     def _tell_soon(self, waiting: Waiting, tell: Tell, answer: Grant | ApiError) -> None:
         self._answers[waiting] = answer
