@@ -13,6 +13,7 @@ from hack.cluster.config import Size
 from hack.cluster.errors import ModulesUnavailableError
 from hack.cluster.temporary import temporary_cluster
 from tests.cluster.helm import Helm
+from tests.cluster.operators import RunningOperator, install, uninstall
 
 NUM_KWOK_NODES = 20
 
@@ -46,3 +47,29 @@ def helm_program(cluster_programs: None, pytestconfig: pytest.Config) -> Path:
 def helm(helm_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """Helm without a cluster."""
     return Helm(helm_program, tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(api_cluster: Cluster) -> Iterator[Path]:
+    yield install(api_cluster)
+    uninstall(api_cluster)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "operator.log"
+
+
+@pytest.fixture
+def namespace(api_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own."""
+    name = request.node.name.replace("_", "-")[:40].strip("-")
+    api_cluster.api.call("create", "namespace", name)
+    yield name
+    api_cluster.api.call("delete", "namespace", name, "--timeout=120s", "--ignore-not-found")
+
+
+@pytest.fixture
+def operator(kubeconfig: Path, log: Path) -> Iterator[RunningOperator]:
+    with RunningOperator(kubeconfig, log, "--lease-seconds=3", "--engine-image=engine:1") as one:
+        yield one

@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from hack.cluster.cluster import Cluster
+from tests.api.servers import wait_until
 
 Body = dict[str, Any]
 
@@ -31,3 +32,44 @@ def service(name: str = "chat", namespace: str = "default", **spec: Any) -> Body
 def apply(cluster: Cluster, body: Body, *flags: str) -> "subprocess.CompletedProcess[str]":
     """What `kubectl apply` says."""
     return cluster.api.run("apply", "-f", "-", *flags, stdin=json.dumps(body))
+
+
+FIXED = {"replicas": 2, "scaling": {"mode": "External"}}
+
+
+PATHS = {
+    "deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "service": "/api/v1/namespaces/{}/services",
+    "configmap": "/api/v1/namespaces/{}/configmaps",
+    "qis": "/apis/serving.quire.dev/v1alpha1/namespaces/{}/inferenceservices",
+    "event": "/api/v1/namespaces/{}/events",
+    "pdb": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+}
+
+
+def get(cluster: Cluster, kind: str, namespace: str, name: str) -> Any:
+    return cluster.api.get(f"{PATHS[kind].format(namespace)}/{name}")
+
+
+def make(cluster: Cluster, namespace: str, name: str = "chat", **spec: Any) -> None:
+    answer = apply(cluster, service(name, namespace, **(FIXED | spec)))
+    assert answer.returncode == 0, answer.stderr
+
+
+def wait_for_status(cluster: Cluster, namespace: str, name: str = "chat") -> Body:
+    """The service, once the operator has said all about its newest spec."""
+
+    def is_said() -> bool:
+        body = get(cluster, "qis", namespace, name) or {}
+        said = body.get("status", {}).get("observedGeneration", 0)
+        return bool(said == body.get("metadata", {}).get("generation"))
+
+    wait_until(is_said, seconds=90)
+    found: Body = get(cluster, "qis", namespace, name)
+    return found
+
+
+def reasons(cluster: Cluster, namespace: str) -> list[str]:
+    """Of the events that the operator wrote."""
+    events = cluster.api.get(PATHS["event"].format(namespace))["items"]
+    return [one["reason"] for one in events if one["involvedObject"]["kind"] == "InferenceService"]

@@ -15,7 +15,7 @@ from quire_operator.resource.crd import NAME, crd
 from tests.api.servers import wait_until
 from tests.cluster.faulty_api import FaultyApi, FirstTimes
 from tests.cluster.operators import LEASE, SYSTEM, RunningOperator, install, uninstall
-from tests.cluster.test_operator import get, make, wait_for_status
+from tests.cluster.services import get, make, wait_for_status
 
 FLAGS = ("--engine-image=engine:1", "--log-format=text")
 PATIENT = ("--lease-seconds=300",)

@@ -13,8 +13,7 @@ from quire_gateway.routing.document import RoutingDocument, read_documents
 from quire_operator.planner.names import MANAGER
 from tests.api.servers import wait_until
 from tests.cluster.operators import RunningOperator, install, uninstall
-from tests.cluster.services import Body
-from tests.cluster.test_operator import PATHS, get, make, wait_for_status
+from tests.cluster.services import PATHS, Body, get, make, wait_for_status
 
 FIRST, SECOND, THIRD = (f"sk-{name}-0123456789" for name in ("first", "second", "third"))
 LIMITED = json.dumps({"key": SECOND, "max_priority": "background", "requests_per_minute": 60})

@@ -9,8 +9,7 @@ from hack.cluster.cluster import Cluster
 from quire_operator.resource.crd import crd
 from tests.api.servers import wait_until
 from tests.cluster.operators import RunningOperator, install, uninstall
-from tests.cluster.services import Body
-from tests.cluster.test_operator import get, make, reasons, wait_for_status
+from tests.cluster.services import Body, get, make, reasons, wait_for_status
 from tests.cluster.test_operator_keys import degraded, wait_for_reason
 
 L4 = {"name": "l4", "products": ["NVIDIA-L4"]}

@@ -9,8 +9,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.gpu_nodes import MODELS
 from tests.api.servers import wait_until
 from tests.cluster.operators import RunningOperator, install, uninstall
-from tests.cluster.services import Body
-from tests.cluster.test_operator import get, make
+from tests.cluster.services import Body, get, make
 
 PRODUCT = MODELS[0].product
 TOLERANT = {"tolerations": [{"operator": "Exists"}]}

@@ -10,8 +10,7 @@ import pytest
 from hack.cluster.cluster import Cluster
 from tests.api.servers import wait_until
 from tests.cluster.operators import RunningOperator, install, uninstall
-from tests.cluster.services import Body
-from tests.cluster.test_operator import get, make, wait_for_status
+from tests.cluster.services import Body, get, make, wait_for_status
 from tests.cluster.test_operator_keys import degraded, wait_for_reason
 
 GATEWAYS = "gateways"
