@@ -15,42 +15,32 @@ itself: one responder there answers `/state` for every pod, with what a simulate
 """
 
 import argparse
-import asyncio
 import contextlib
 import json
 import os
 import platform
 import shutil
-import ssl
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
-from aiohttp import web
 
+from benchmarks.operator_scale_fleet import Fleet, connect, responder, service_of, watch_objects
 from hack.cluster.cluster import Cluster
 from hack.cluster.config import Size
 from hack.cluster.control_plane import AUDIT_LOG, AUDIT_POLICY
 from hack.cluster.folders import cluster_folder
 from hack.cluster.temporary import temporary_cluster
-from quire_gateway.serving.arrivals import OUTPUT_BOUNDS, PROMPT_BOUNDS
-from quire_operator.planner.engine_flags import thresholds
-from quire_operator.planner.names import ENGINE_PORT, MANAGER, ROLE_LABEL, SERVICE_LABEL
-from quire_operator.planner.network_paths import GATEWAY_MANAGEMENT_PORT
-from quire_operator.reconciling.scaling_reports import SCHEMA_VERSION
-from quire_operator.resource.reading import read
-from tests.api.servers import SIMULATED, RunningServer
+from quire_operator.planner.names import MANAGER, ROLE_LABEL
 from tests.cluster.operators import SYSTEM, RunningOperator, install
-from tests.cluster.services import Body, service
+from tests.cluster.services import Body
 
 _INSIDE = "QUIRE_BENCHMARK_NAMESPACE"
 _POD_ADDRESSES = "10.0.0.0/8"
@@ -59,7 +49,6 @@ _RESYNC_SECONDS = 120
 _PODS_PER_NODE = 100
 _QIS = "/apis/serving.quire.dev/v1alpha1/inferenceservices"
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
-_PODS = "/api/v1/pods"
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -103,15 +92,15 @@ def measure(
     folder.mkdir(parents=True, mode=0o700)
     (folder / AUDIT_POLICY).write_text(json.dumps(_audit_policy()))
     nodes = -(-num_services // _PODS_PER_NODE)
-    fleet = _Fleet(num_services)
+    fleet = Fleet(num_services)
     with (
-        _responder(fleet) as num_asked,
+        responder(fleet) as num_asked,
         temporary_cluster(name, Size.KWOK, nodes) as cluster,
     ):
         kubeconfig = install(cluster)
         threading.Thread(target=fleet.follow, args=(cluster,), daemon=True).start()
         cluster.api.apply(_gateway())
-        objects = [_service(index, is_scaling=is_scaling) for index in range(num_services)]
+        objects = [service_of(index, is_scaling=is_scaling) for index in range(num_services)]
         for start in range(0, num_services, 50):
             cluster.api.apply(*objects[start : start + 50])
         began = time.monotonic()
@@ -121,7 +110,7 @@ def measure(
             f"--gateway-namespace={SYSTEM}",
         )
         log = cluster.folder / "logs" / "operator.log"
-        with RunningOperator(kubeconfig, log, *flags) as operator, _client(cluster) as client:
+        with RunningOperator(kubeconfig, log, *flags) as operator, connect(cluster) as client:
             pid = operator.process.pid
             reconciled = _wait(began, lambda: _num_said(client) == num_services)
             startup_cpu = _cpu_seconds(pid)
@@ -142,18 +131,6 @@ def measure(
                 "spec_to_deployment_seconds": changes,
                 "peak_memory_mib": _memory_mib(pid, "VmHWM"),
             }
-
-
-def _service(index: int, *, is_scaling: bool) -> Body:
-    tolerations = [{"operator": "Exists"}]
-    accelerators = [{"name": "cpu", "pod": {"tolerations": tolerations}}]
-    # none of them asks for more: what is measured is what it costs to look
-    scaling = {"mode": "Auto" if is_scaling else "External"}
-    return service(_name(index), accelerators=accelerators, replicas=1, scaling=scaling)
-
-
-def _name(index: int) -> str:
-    return f"chat-{index:04}"
 
 
 def _decisions(operator: RunningOperator) -> dict[str, float]:
@@ -183,100 +160,6 @@ def _audit_policy() -> Body:
         "omitStages": ["RequestReceived"],
         "rules": [{"level": "Metadata", "users": [user], "verbs": writes}, {"level": "None"}],
     }
-
-
-@contextmanager
-def _responder(fleet: "_Fleet") -> Iterator[Counter[str]]:
-    """Answers for all engines, and for the gateway; counts what it is asked."""
-    asked: Counter[str] = Counter()
-    body = json.dumps(fleet.state).encode()
-
-    async def answer(request: web.BaseRequest) -> web.Response:
-        asked[f"{request.method} {request.path}"] += 1
-        if request.path == "/fleet":
-            return web.json_response(fleet.tell())
-        return web.Response(body=body, content_type="application/json")
-
-    loop = asyncio.new_event_loop()
-
-    async def start() -> web.ServerRunner:
-        runner = web.ServerRunner(web.Server(answer))
-        await runner.setup()
-        for port in (ENGINE_PORT, GATEWAY_MANAGEMENT_PORT):
-            await web.TCPSite(runner, "0.0.0.0", port).start()
-        return runner
-
-    runner = loop.run_until_complete(start())
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        yield asked
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-
-
-def _limits() -> bytes:
-    return msgspec.json.encode(thresholds(read(_service(0, is_scaling=False))))
-
-
-class _Fleet:
-    """What a gateway tells of services that nobody asks, with the engines that there are."""
-
-    def __init__(self, num_services: int) -> None:
-        with RunningServer(*SIMULATED) as engine:
-            self.state: Body = httpx.get(f"{engine.url}/state").json()
-        self.state["thresholds"] = json.loads(_limits())
-        self._num_services = num_services
-        self._pods: dict[str, tuple[str, str]] = {}
-        """Service and address."""
-        self._began = time.monotonic()
-
-    def follow(self, cluster: Cluster) -> None:
-        """Watch engines' pods until the cluster ends."""
-        with contextlib.suppress(httpx.TransportError), _client(cluster) as client:
-            for kind, pod in _watch(client, _PODS, labelSelector=f"{ROLE_LABEL}=engine"):
-                metadata, address = pod["metadata"], pod.get("status", {}).get("podIP")
-                self._pods.pop(metadata["name"], None)
-                if address and kind != "DELETED":
-                    self._pods[metadata["name"]] = metadata["labels"][SERVICE_LABEL], address
-
-    def tell(self) -> Body:
-        """The answer to `/fleet`."""
-        engines = defaultdict(list)
-        for service_name, address in list(self._pods.values()):
-            seen = {"silent_seconds": 0.1, "state": self.state}
-            engines[service_name].append({"address": f"{address}:{ENGINE_PORT}"} | seen)
-        demand = {
-            "seconds": time.monotonic() - self._began,
-            "prompt_bounds": list(PROMPT_BOUNDS),
-            "output_bounds": list(OUTPUT_BOUNDS),
-            "arrivals": [0] * (len(PROMPT_BOUNDS) + 1),
-            "ended": [[0] * (len(OUTPUT_BOUNDS) + 1) for _ in range(len(PROMPT_BOUNDS) + 1)],
-        }
-        names = map(_name, range(self._num_services))
-        services = [
-            {"namespace": "default", "name": one, "demand": demand, "engines": engines[one]}
-            for one in names
-        ]
-        return {"schema_version": SCHEMA_VERSION, "gateway": "gateway", "services": services}
-
-
-def _watch(client: httpx.Client, path: str, **query: str) -> Iterator[tuple[str, Body]]:
-    """What becomes of objects, from now on or from `resourceVersion`."""
-    with client.stream("GET", path, params={"watch": "true"} | query, timeout=None) as stream:
-        for line in stream.iter_lines():
-            event = json.loads(line)
-            yield event["type"], event["object"]
-
-
-def _client(cluster: Cluster) -> httpx.Client:
-    pair = cluster.authority.issue("quire-admin", "quire-admin", group="system:masters")
-    context = ssl.create_default_context(cafile=str(cluster.authority.own.certificate))
-    context.load_cert_chain(pair.certificate, pair.key)
-    server = f"https://127.0.0.1:{cluster.config.ports.api}"
-    return httpx.Client(base_url=server, verify=context, timeout=60)
 
 
 def _items(client: httpx.Client) -> list[Body]:
@@ -361,9 +244,9 @@ def _measure_changes(
     def watch() -> None:
         with (
             contextlib.suppress(httpx.TransportError),  # the cluster's end
-            _client(cluster) as own,
+            connect(cluster) as own,
         ):
-            for _, body in _watch(own, _DEPLOYMENTS, resourceVersion=version):
+            for _, body in watch_objects(own, _DEPLOYMENTS, resourceVersion=version):
                 with arrived:
                     key = (body["metadata"]["name"], body["spec"]["replicas"])
                     seen.setdefault(key, time.monotonic())
