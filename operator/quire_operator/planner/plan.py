@@ -87,7 +87,9 @@ def _objects(
     ]
     optional = [
         *(leaving_deployment(observed, *one) for one in placement.leaving.items()),
-        disruption_budget(observed, sum(placement.replicas.values())),
+        disruption_budget(
+            observed, sum(placement.replicas.values()) + sum(placement.leaving.values())
+        ),
         None if observed.standing.name_owner else from_outside(observed, settings),
     ]
     return [

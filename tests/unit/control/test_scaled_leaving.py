@@ -49,6 +49,8 @@ def test_all_of_it_stays_until_scaling_says_otherwise() -> None:
     assert cluster.counts == {"h100": 0, "l4": 4}
     progressing = next(one for one in cluster.plan().status.conditions if one.type == "Progressing")
     assert (progressing.status, progressing.reason) == ("True", "ReplacingAccelerator")
+    # a node that is drained takes one of them at a time
+    assert "PodDisruptionBudget" in {one["kind"] for one in cluster.objects}
 
     cluster.scaled = Outcome(replicas={"h100": 2}, leaving={"l4": 4})
     cluster.settle()
