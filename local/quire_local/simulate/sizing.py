@@ -20,8 +20,8 @@ from quire_local.simulate.hardware import (
     ServiceLevel,
 )
 from quire_operator.scaling import inputs
+from quire_operator.scaling.answers import Bucket
 from quire_operator.scaling.capacity import Capacity, Incapable, capacity
-from quire_operator.scaling.demand import Bucket
 from quire_operator.scaling.loads import Loads
 from quire_operator.scaling.mix import Bounds, Mix, Option, choose
 

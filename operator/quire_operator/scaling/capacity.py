@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from quire_engine.profiles.step_time import StepLimits, StepTimeModel
-from quire_operator.scaling.demand import Bucket
+from quire_operator.scaling.answers import Bucket
 from quire_operator.scaling.inputs import Capability, ServiceLevel
 from quire_operator.scaling.lengths import Array, Lengths, lengths_of
 from quire_operator.scaling.loads import Loads

@@ -180,6 +180,16 @@ class Caution:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Answers:
+    """Requests that were answered; old ones fade."""
+
+    ended: tuple[tuple[float, ...], ...] = ()
+    """Requests by length of prompt and then of output."""
+    tokens: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Prompt, output and cached tokens of these."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServiceMemory:
     """What is remembered of one service."""
 
@@ -189,10 +199,9 @@ class ServiceMemory:
     """Newest counts by gateway."""
     samples: tuple[Sample, ...] = ()
     """The last minutes."""
-    ended: tuple[tuple[float, ...], ...] = ()
-    """Answered requests by lengths of prompt and output; old ones fade."""
-    tokens: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Prompt, output and cached tokens of these."""
+    recent: Answers = Answers()
+    lasting: Answers = Answers()
+    """The same, and older ones too."""
     parts: tuple[Part, ...] = ()
     """Of the stabilization window."""
     last_request_at: float

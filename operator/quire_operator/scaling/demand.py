@@ -1,16 +1,21 @@
 """How much is asked: from gateways' counts to requests per second in buckets of lengths.
 
 Arrivals are counted by length of prompt at once; how long answers are is known when they have
-ended, from a memory that halves every two and a half minutes, or five where few answers end. The
-rate is that of five minutes, unless a shorter window says, beyond what chance makes of it, that it
-has changed.
+ended (`answers`). The rate is that of five minutes, unless a shorter window says, beyond what
+chance makes of it, that it has changed.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
+from quire_operator.scaling.answers import (
+    LASTING_SECONDS,
+    RECENT_SECONDS,
+    add,
+    remember_answers,
+    typical_lengths,
+)
 from quire_operator.scaling.decision import Part, Sample, ServiceMemory
 from quire_operator.scaling.inputs import GatewayFigures, ServiceInputs
 
@@ -28,37 +33,15 @@ _LEAST_FREEDOM = 5
 """Samples less their means: of fewer, dispersion is not taken."""
 _DOUBT = 2.0
 """Standard deviations that are not believed of what was watched for a moment only."""
-_HALF_LIFE_SECONDS = 150.0
-_LONG_HALF_LIFE_SECONDS = 300.0
-_ENOUGH_ANSWERS = 500.0
-"""So many must be remembered: of fewer, a few long prompts are many."""
 _PARTS = 5
 """Of the stabilization window."""
 _PASSING = 0.8
 """Of the busiest part: above the target there is room for what comes and goes."""
 _BARELY = 1e-6
 """Seconds: where a part ends, the next has not begun."""
-_TYPICAL_OUTPUT_TOKENS = 200.0
 _OUTPUT_WORTH = 1000.0
 """Tokens of a prompt that take about as long as a typical output."""
-_PRIOR_ANSWERS = 2.0
 _MOST_GATEWAYS = 200
-_LEAN = 5.0
-"""Answers of each prompt bucket that those of all buckets are worth."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Requests of about one length, and how many of them come."""
-
-    prompt_tokens: float
-    output_tokens: float
-    prefill_tokens: float
-    """Of the prompt, those that are not cached."""
-    rate: float
-    """Requests per second."""
-    row: int = 0
-    """Prompt bucket that it is of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,11 +80,11 @@ def remember(
         share = min(elapsed / max(gateway.seconds - before.seconds, elapsed, 1e-9), 1.0)
         share *= max(service.num_gateways / len(gateways), 1.0)
         new = _difference(gateway.arrivals, before.arrivals)
-        _add(arrivals, [share * one for one in new])
+        add(arrivals, [share * one for one in new])
         for row, pair in enumerate(zip(gateway.ended, before.ended, strict=False)):
             while len(ended) <= row:
                 ended.append([])
-            _add(ended[row], _difference(*pair))
+            add(ended[row], _difference(*pair))
         for index, name in enumerate(("prompt_tokens", "output_tokens", "cached_tokens")):
             tokens[index] += max(getattr(gateway, name) - getattr(before, name), 0)
         for index, kind in enumerate(("met", "missed")):
@@ -109,9 +92,6 @@ def remember(
                 name = f"num_{promise}_{kind}"
                 kept[index] += max(getattr(gateway, name) - getattr(before, name), 0)
         unserved += max(gateway.num_unserved - before.num_unserved, 0)
-    is_enough = sum(map(sum, memory.ended)) >= _ENOUGH_ANSWERS
-    half_life = _HALF_LIFE_SECONDS if is_enough else _LONG_HALF_LIFE_SECONDS
-    fade = 0.5 ** (max(elapsed, 0.0) / half_life)
     is_asked = any(arrivals) or any(one.num_waiting for one in gateways)
     samples = memory.samples
     if elapsed > 0 and arrivals:
@@ -121,12 +101,8 @@ def remember(
         memory,
         counts=_newest({**memory.counts, **{one.gateway: one for one in gateways}}),
         samples=samples,
-        ended=_fade(memory.ended, fade, ended),
-        tokens=(
-            memory.tokens[0] * fade + tokens[0],
-            memory.tokens[1] * fade + tokens[1],
-            memory.tokens[2] * fade + tokens[2],
-        ),
+        recent=remember_answers(memory.recent, elapsed, RECENT_SECONDS, ended, tokens),
+        lasting=remember_answers(memory.lasting, elapsed, LASTING_SECONDS, ended, tokens),
         kept=(memory.kept[0] + kept[0], memory.kept[1] + kept[1]),
         caution=replace(
             memory.caution,
@@ -193,11 +169,11 @@ def note_part(
     newest = latest[-1]
     more = (times - 1.0) * newest.seconds
     arrivals = [*newest.arrivals]
-    _add(arrivals, [more * rate for rate in demand.prompt_rates])
+    add(arrivals, [more * rate for rate in demand.prompt_rates])
     kept = [one for one in memory.parts if one.at > now - down_seconds]
     part = down_seconds / _PARTS
     if kept and _part(kept[-1].at - _BARELY, part) == _part(now - _BARELY, part):
-        _add(arrivals, kept[-1].arrivals)
+        add(arrivals, kept[-1].arrivals)
         kept[-1] = Part(at=now, seconds=kept[-1].seconds + newest.seconds, arrivals=tuple(arrivals))
     else:
         kept.append(Part(at=now, seconds=newest.seconds, arrivals=tuple(arrivals)))
@@ -216,7 +192,7 @@ def sustained(
         return demand.prompt_rates
     counts: list[float] = []
     for one in memory.parts:
-        _add(counts, one.arrivals)
+        add(counts, one.arrivals)
     mean = [one / seconds for one in counts]
     load = _work(mean, prompt_bounds)
     whole = max(one.seconds for one in memory.parts)
@@ -233,86 +209,10 @@ def sustained(
 
 def _work(prompt_rates: Sequence[float], prompt_bounds: Sequence[int]) -> float:
     """Tokens that are asked for a second, about: fewer but longer prompts may be the peak."""
-    lengths = _typical(prompt_bounds)
+    lengths = typical_lengths(prompt_bounds)
     return sum(
         rate * (length + _OUTPUT_WORTH) for rate, length in zip(prompt_rates, lengths, strict=False)
     )
-
-
-def buckets(
-    memory: ServiceMemory, prompt_rates: Sequence[float], bounds: tuple[Sequence[int], ...]
-) -> tuple[Bucket, ...]:
-    """Spread rates by prompt over lengths of outputs; those that nobody asks for are left out.
-
-    Parameters
-    ----------
-    bounds
-        Of prompts and of outputs, as gateways have them.
-    """
-    prompts = _typical(bounds[0])
-    outputs = _typical(bounds[1])
-    columns = [sum(row[at] for row in memory.ended if at < len(row)) for at in range(len(outputs))]
-    prior = [math.exp(-(math.log(one / _TYPICAL_OUTPUT_TOKENS) ** 2) / 2) for one in outputs]
-    columns = _plus(columns, prior, _PRIOR_ANSWERS)
-    found: list[tuple[float, float, float, int]] = []
-    for row, rate in enumerate(prompt_rates):
-        if rate <= 0 or row >= len(prompts):
-            continue
-        answers = memory.ended[row] if row < len(memory.ended) else ()
-        weights = _plus([*answers, *[0.0] * (len(outputs) - len(answers))], columns, _LEAN)
-        total = sum(weights)
-        for column, weight in enumerate(weights[: len(outputs)]):
-            found.append((prompts[row], outputs[column], rate * weight / total, row))
-    return _fit(found, memory, bounds)
-
-
-def _fit(
-    found: Sequence[tuple[float, float, float, int]],
-    memory: ServiceMemory,
-    bounds: tuple[Sequence[int], ...],
-) -> tuple[Bucket, ...]:
-    """Move typical lengths so that their means are the measured ones."""
-    answers = sum(map(sum, memory.ended))
-    rate = sum(one[2] for one in found)
-    if rate <= 0:
-        return ()
-    prompt_factor = output_factor = 1.0
-    uncached = 1.0
-    if answers >= 1 and memory.tokens[0] > 0 and memory.tokens[1] > 0:
-        means = [sum(one[axis] * one[2] for one in found) / rate for axis in (0, 1)]
-        prompt_factor = memory.tokens[0] / answers / means[0]
-        output_factor = memory.tokens[1] / answers / means[1]
-        uncached = min(max(1.0 - memory.tokens[2] / memory.tokens[0], 0.02), 1.0)
-    made = []
-    for prompt, output, one_rate, row in found:
-        prompt_tokens = _within(prompt, prompt_factor, bounds[0])
-        made.append(
-            Bucket(
-                prompt_tokens=prompt_tokens,
-                output_tokens=_within(output, output_factor, bounds[1]),
-                prefill_tokens=max(prompt_tokens * uncached, 1.0),
-                rate=one_rate,
-                row=row,
-            )
-        )
-    return tuple(made)
-
-
-def _typical(bounds: Sequence[int]) -> list[float]:
-    """The geometric middle of each bucket; the first begins at a quarter, the last has no end."""
-    edges = [max(bounds[0] / 4, 1.0), *map(float, bounds), bounds[-1] * 2.0]
-    return [math.sqrt(low * high) for low, high in pairwise(edges)]
-
-
-def _within(typical: float, factor: float, bounds: Sequence[int]) -> float:
-    """A bucket's typical length times a factor, in the bucket still."""
-    low, high = 1.0, bounds[-1] * 4.0
-    for bound in bounds:
-        if typical <= bound:
-            high = float(bound)
-            break
-        low = float(bound)
-    return min(max(typical * factor, low), high)
 
 
 def _before(
@@ -388,32 +288,9 @@ def _part(at: float, seconds: float) -> int:
 def _sum(samples: Sequence[Sample]) -> list[float]:
     counts: list[float] = []
     for one in samples:
-        _add(counts, one.arrivals)
+        add(counts, one.arrivals)
     return counts
-
-
-def _add(counts: list[float], more: Sequence[float]) -> None:
-    counts += [0.0] * (len(more) - len(counts))
-    for index, one in enumerate(more):
-        counts[index] += one
-
-
-def _plus(first: Sequence[float], second: Sequence[float], weight: float) -> list[float]:
-    """The first, and the second as if it were `weight` in sum."""
-    total = sum(second) or 1.0
-    return [one + weight * other / total for one, other in zip(first, second, strict=False)]
 
 
 def _difference(now: Sequence[float], before: Sequence[float]) -> list[float]:
     return [max(one - other, 0.0) for one, other in zip(now, before, strict=False)]
-
-
-def _fade(
-    old: Sequence[Sequence[float]], fade: float, new: Sequence[Sequence[float]]
-) -> tuple[tuple[float, ...], ...]:
-    rows = [[one * fade for one in row] for row in old]
-    while len(rows) < len(new):
-        rows.append([])
-    for row, more in zip(rows, new, strict=False):
-        _add(row, more)
-    return tuple(map(tuple, rows))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from quire_operator.scaling.demand import Bucket
+from quire_operator.scaling.answers import Bucket
 
 Array = np.ndarray[Any, np.dtype[Any]]
 """By bucket."""

@@ -10,9 +10,9 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from quire_operator.scaling.answers import Bucket
 from quire_operator.scaling.capacity import Capacity, Incapable, capacity, milliseconds
 from quire_operator.scaling.decision import Finding
-from quire_operator.scaling.demand import Bucket
 from quire_operator.scaling.inputs import (
     AcceleratorInputs,
     Capability,

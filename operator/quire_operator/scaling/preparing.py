@@ -11,18 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from quire_operator.scaling.answers import Bucket, buckets
 from quire_operator.scaling.case import Case
 from quire_operator.scaling.clamping import Limit, Limits, consistent
 from quire_operator.scaling.decision import ServiceMemory
-from quire_operator.scaling.demand import (
-    Bucket,
-    Demand,
-    buckets,
-    estimate,
-    note_part,
-    remember,
-    sustained,
-)
+from quire_operator.scaling.demand import Demand, estimate, note_part, remember, sustained
 from quire_operator.scaling.fleet import Fleet
 from quire_operator.scaling.hearing import FleetPressure, Heard, measure_pressure
 from quire_operator.scaling.inputs import ServiceInputs

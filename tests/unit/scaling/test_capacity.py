@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from quire_engine.profiles.step_time import StepLimits, StepTimeModel
+from quire_operator.scaling.answers import Bucket
 from quire_operator.scaling.capacity import Capacity, Incapable, StepTimes, capacity
-from quire_operator.scaling.demand import Bucket
 from quire_operator.scaling.inputs import ServiceLevel
 from tests.unit.scaling.worlds import capability
 

@@ -1,11 +1,10 @@
 """From gateways' counts to rates."""
 
-from dataclasses import replace
-
 import pytest
 
+from quire_operator.scaling.answers import buckets
 from quire_operator.scaling.decision import ServiceMemory
-from quire_operator.scaling.demand import buckets, estimate, note_part, remember, sustained
+from quire_operator.scaling.demand import estimate, note_part, remember, sustained
 from quire_operator.scaling.inputs import GatewayFigures
 from tests.unit.scaling.worlds import OUTPUT_BOUNDS, PROMPT_BOUNDS, World, service
 
@@ -153,16 +152,3 @@ def test_the_window_counts_by_its_mean_or_its_busiest_part() -> None:
     now = estimate(memory, 395.0)
     assert now is not None
     assert sustained(memory, now, PROMPT_BOUNDS)[1] == pytest.approx(2.0, rel=0.1)
-
-
-@pytest.mark.parametrize(("per_second", "seconds"), [(1, 300), (20, 150)])
-def test_many_answers_are_forgotten_sooner_than_few(per_second: int, seconds: int) -> None:
-    before = [(figures(5 * per_second * at, 5.0 * at),) for at in range(200)]
-    known = watch(*before)
-    remembered = sum(map(sum, known.ended))
-    nothing_new = [before[-1]] * 2
-    for at in range(seconds // 5):
-        (last,) = nothing_new[0]
-        later = replace(last, seconds=last.seconds + 5.0 * (at + 1))
-        known = remember(service("l4"), (later,), known, 5.0 * (200 + at))
-    assert sum(map(sum, known.ended)) == pytest.approx(remembered / 2, rel=0.1)

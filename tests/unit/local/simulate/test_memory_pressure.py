@@ -5,8 +5,8 @@ import pytest
 from benchmarks.memory_pressure import Times, compare, draw, run, summarise
 from quire_local.simulate.hardware import Limits, ServiceLevel
 from quire_local.simulate.sizing import measure_capacity
+from quire_operator.scaling.answers import Bucket
 from quire_operator.scaling.capacity import Capacity
-from quire_operator.scaling.demand import Bucket
 from tests.unit.local.simulate.builders import engine_types
 
 _TIMES = Times(whole=150.0, burst=(120.0, 130.0), steady=(60.0, 120.0))
