@@ -2,6 +2,7 @@
 
 import html
 import math
+from collections import Counter
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -19,8 +20,9 @@ _COLOURS = (
     "#508642",
     "#7f7f7f",
 )
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 600, 190, 58, 20, 8
-_NUM_TICKS = 4
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 600, 190, 68, 20, 8
+_NUM_STEPS = 4
+_LIGHTER, _NUM_SHADES = 0.3, 3
 
 Point = tuple[float, float]
 """Seconds since the epoch, and a value."""
@@ -31,6 +33,8 @@ class Curve(NamedTuple):
 
     name: str
     points: list[Point]
+    colour: str = ""
+    """Of which it is a shade; without one it has the next of a palette."""
 
     @property
     def last(self) -> float:
@@ -42,7 +46,11 @@ def draw(panel: Panel, curves: list[Curve]) -> str:
     """The diagram with its legend."""
     drawn = _stacked(curves) if panel.kind == "stacked" else curves
     values = [value for one in drawn for _, value in one.points if math.isfinite(value)]
-    top = _round_up(max([*values, panel.edge or 0.0, 0.0]) or 1.0)
+    highest = max([*values, panel.edge or 0.0, 0.0]) or 1.0
+    step = _step(highest, whole=panel.unit == "none")
+    num_steps = math.ceil(highest / step - 1e-9)
+    top = step * num_steps
+    colours = _colours(curves)
     times = [at for one in drawn for at, _ in one.points]
     first, last = min(times), max(max(times), min(times) + 1)
 
@@ -51,14 +59,14 @@ def draw(panel: Panel, curves: list[Curve]) -> str:
         y = _TOP + (1 - max(point[1], 0.0) / top) * (_HEIGHT - _TOP - _BOTTOM)
         return f"{x:.1f},{y:.1f}"
 
-    parts = [_axes(panel.unit, top, first, last)]
+    parts = [_axes(panel.unit, step, num_steps, first, last)]
     order = range(len(drawn) - 1, -1, -1) if panel.kind == "stacked" else range(len(drawn))
     for number in order:
         finite = [one for one in drawn[number].points if math.isfinite(one[1])]
         if not finite:
             continue
         line = " ".join(map(place, finite))
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = colours[number]
         if panel.kind == "stacked":
             corners = f"{place((finite[0][0], 0.0))} {line} {place((finite[-1][0], 0.0))}"
             parts.append(f'<polygon points="{corners}" fill="{colour}"/>')
@@ -70,7 +78,22 @@ def draw(panel: Panel, curves: list[Curve]) -> str:
         ends = f"{place((first, panel.edge))} {place((last, panel.edge))}"
         parts.append(f'<polyline points="{ends}" stroke="#c4162a" stroke-dasharray="4 3"/>')
     svg = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%">{"".join(parts)}</svg>'
-    return svg + _legend(panel.unit, curves)
+    return svg + _legend(panel.unit, curves, colours)
+
+
+def _colours(curves: list[Curve]) -> list[str]:
+    """Each curve's: its own one's lighter and lighter shades, or the palette in turn."""
+    seen = Counter[str]()
+    found = []
+    for number, curve in enumerate(curves):
+        lighter = _LIGHTER * (seen[curve.colour] % _NUM_SHADES)
+        found.append(
+            f"color-mix(in srgb, {curve.colour}, white {100 * lighter:.0f}%)"
+            if curve.colour
+            else _COLOURS[number % len(_COLOURS)]
+        )
+        seen[curve.colour] += 1
+    return found
 
 
 def _stacked(curves: list[Curve]) -> list[Curve]:
@@ -80,17 +103,17 @@ def _stacked(curves: list[Curve]) -> list[Curve]:
     for curve in curves:
         for at, value in curve.points:
             below[at] = below.get(at, 0.0) + (value if math.isfinite(value) else 0.0)
-        found.append(Curve(curve.name, [(at, below[at]) for at, _ in curve.points]))
+        found.append(curve._replace(points=[(at, below[at]) for at, _ in curve.points]))
     return found
 
 
-def _axes(unit: str, top: float, first: float, last: float) -> str:
+def _axes(unit: str, step: float, num_steps: int, first: float, last: float) -> str:
     parts = []
-    for number in range(_NUM_TICKS + 1):
-        share = number / _NUM_TICKS
+    for number in range(num_steps + 1):
+        share = number / num_steps
         y = _TOP + (1 - share) * (_HEIGHT - _TOP - _BOTTOM)
         parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y}" y2="{y}" stroke="#eee"/>')
-        parts.append(_text(_LEFT - 5, y + 4, written(top * share, unit), "end"))
+        parts.append(_text(_LEFT - 5, y + 4, written(step * number, unit), "end"))
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
         at = datetime.fromtimestamp(first + share * (last - first), UTC)
         x = _LEFT + share * (_WIDTH - _LEFT - 8)
@@ -104,11 +127,11 @@ def _text(x: float, y: float, words: str, anchor: str) -> str:
     )
 
 
-def _legend(unit: str, curves: list[Curve]) -> str:
+def _legend(unit: str, curves: list[Curve], colours: list[str]) -> str:
     entries = "".join(
-        f'<span><i style="background:{_COLOURS[number % len(_COLOURS)]}"></i>'
+        f'<span><i style="background:{colour}"></i>'
         f"{html.escape(curve.name)}: {written(curve.last, unit)}</span>"
-        for number, curve in enumerate(curves)
+        for colour, curve in zip(colours, curves, strict=True)
     )
     return f'<div class="legend">{entries}</div>'
 
@@ -157,8 +180,9 @@ def _short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _round_up(value: float) -> float:
-    """The next number of 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8 and their tenfold."""
-    power: float = 10.0 ** math.floor(math.log10(value))
-    steps = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
-    return next(step * power for step in steps if step * power >= value * 0.9999)
+def _step(highest: float, *, whole: bool) -> float:
+    """Between two marks of an axis: 1, 2, 2.5 or 5, or their tenfold, so that few reach up."""
+    power: float = 10.0 ** math.floor(math.log10(highest / _NUM_STEPS))
+    steps = (1.0, 2.0, 5.0, 10.0) if whole else (1.0, 2.0, 2.5, 5.0, 10.0)
+    found = next(step * power for step in steps if step * power * _NUM_STEPS >= highest * 0.9999)
+    return max(1.0, found) if whole else found

@@ -1,18 +1,19 @@
 """Panels of what engines say of themselves."""
 
-from hack.observability.panels import HERE, Panel, Query, rate, tail, total
+from hack.observability.panels import BUSY, HERE, IDLE, READY, Panel, Query, rate, tail, total
 
 BLOCKS = Panel(
     "Blocks by state",
     "short",
     "All KV blocks of each replica: held by requests, free with a cached prefix, and free without.",
     (
-        Query(total("quire_blocks_held", "service, pod"), "held {{service}} {{pod}}"),
-        Query(total("quire_blocks_cached", "service, pod"), "cached {{service}} {{pod}}"),
+        Query(total("quire_blocks_held", "service, pod"), "held {{service}} {{pod}}", BUSY),
+        Query(total("quire_blocks_cached", "service, pod"), "cached {{service}} {{pod}}", READY),
         Query(
             f"{total('quire_blocks_free', 'service, pod')} - "
             f"{total('quire_blocks_cached', 'service, pod')}",
             "free {{service}} {{pod}}",
+            IDLE,
         ),
     ),
     "stacked",

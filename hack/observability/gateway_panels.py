@@ -1,6 +1,6 @@
 """Panels of what gateways say of themselves."""
 
-from hack.observability.panels import Panel, Query, of_gateways, rate, tail, total
+from hack.observability.panels import IDLE, READY, Panel, Query, of_gateways, rate, tail, total
 
 _KEPT = ', kept="yes"'
 
@@ -85,11 +85,13 @@ ENGINES = Panel(
     "Engines",
     "none",
     "By whether requests go there.",
-    (
+    tuple(
         Query(
-            of_gateways("quire_gateway_engines", "service, eligible"),
-            "{{service}} eligible: {{eligible}}",
-        ),
+            of_gateways("quire_gateway_engines", "service", f', eligible="{value}"'),
+            f"{{{{service}}}} {words}",
+            colour,
+        )
+        for value, words, colour in (("yes", "eligible", READY), ("no", "not eligible", IDLE))
     ),
     "stacked",
 )

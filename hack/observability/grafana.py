@@ -89,6 +89,9 @@ def _panel(panel: Panel) -> timeseries.Panel:
     for query, letter in zip(panel.queries, _letters(), strict=False):
         target = prometheus.Dataquery().ref_id(letter).datasource(_SOURCE)
         found = found.with_target(target.expr(query.expression).legend_format(query.legend))
+        if query.colour:
+            shades = {"mode": "shades", "fixedColor": query.colour}
+            found = found.override_by_query(letter, [models.DynamicConfigValue("color", shades)])
     return found
 
 

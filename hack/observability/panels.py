@@ -12,11 +12,17 @@ HERE = 'service=~"$service"'
 WINDOW = "[$__rate_interval]"
 
 
+BUSY, READY, IDLE = "#3274d9", "#56a64b", "#8e99a8"
+"""Colours of what is used, what may be used, and what lies idle."""
+
+
 class Query(NamedTuple):
     """One expression and the names of its series."""
 
     expression: str
     legend: str
+    colour: str = ""
+    """Of which its series are shades; without one, each has the next of a palette."""
 
 
 class Panel(NamedTuple):

@@ -75,7 +75,7 @@ def curves_of(panel: Panel, ask: Ask, service: str) -> list[Curve]:
                 name = name.replace(f"{{{{{label}}}}}", value)
             name = _LABEL.sub("", name)  # as Grafana has it: nothing for a label that is not there
             points = [(float(at), float(value)) for at, value in series["values"]]
-            found.append(Curve(" ".join(name.split()), points))
+            found.append(Curve(" ".join(name.split()), points, query.colour))
     return found
 
 

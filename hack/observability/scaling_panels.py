@@ -1,6 +1,6 @@
 """Panels of what scaling decides, and from what."""
 
-from hack.observability.panels import HERE, WINDOW, Panel, Query
+from hack.observability.panels import HERE, IDLE, READY, WINDOW, Panel, Query
 
 _SCALING = "quire_operator_scaling_"
 
@@ -104,7 +104,10 @@ HEARD = Panel(
     "Gateways that scaling hears",
     "none",
     "Those that ever answered, and those that did not.",
-    (Query(f"max by (heard) ({_SCALING}gateways)", "heard: {{heard}}"),),
+    tuple(
+        Query(f'max({_SCALING}gateways{{heard="{value}"}})', words, colour)
+        for value, words, colour in (("yes", "heard", READY), ("no", "not heard", IDLE))
+    ),
     "stacked",
 )
 DECIDING = Panel(

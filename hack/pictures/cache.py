@@ -21,10 +21,10 @@ def blocks(language: int) -> str:
         sheet.label(x, 34, words, anchor="start", ink=INK, bold=True)
         for number, kind in enumerate(table):
             sheet.cell(x + number * _GAP, 46, _SIZE, _COLOURS[kind])
-    sheet.arrow((135, 76), (135, 128))
-    sheet.arrow((440, 76), (160, 126))
+    for of_table, of_pool in ((69, 86), (153, 173), (439, 96), (537, 271)):
+        sheet.arrow((of_table, 76), (of_pool, 128))
     left, top = 50, 134
-    sheet.label(left, 122, Words("the pool", "块池"), anchor="start", ink=INK, bold=True)
+    sheet.label(664, 122, Words("the pool", "块池"), anchor="end", ink=INK, bold=True)
     for number, kind in enumerate(_MAP):
         sheet.cell(left + number * _GAP, top, _SIZE, _COLOURS.get(kind, GREY), hatched=kind in "C.")
     held, reserved = left + 10 * _GAP - 3, left + 16 * _GAP - 3
@@ -40,7 +40,7 @@ def blocks(language: int) -> str:
         (AMBER, True, Words("free, with a cached prefix", "空闲，留有缓存的前缀")),
         (GREY, True, Words("free", "空闲")),
     )
-    for (colour, hatched, words), x in zip(legend, (50, 175, 290, 405, 600), strict=True):
+    for (colour, hatched, words), x in zip(legend, (50, 172, 272, 372, 590), strict=True):
         sheet.cell(x, 226, 14, colour, hatched=hatched)
         sheet.label(x + 21, 238, words, anchor="start")
     total = Words(
@@ -90,7 +90,7 @@ def admission(language: int) -> str:
             40,
             ROSE,
             Words(
-                "with one whose peak does\nnot: waits, or 429",
+                "with a request whose peak\ndoes not fit: waits, or 429",
                 "加上峰值放不下的请求：\n等待，或返回 429",
             ),
         ),

@@ -103,10 +103,10 @@ def scaling(language: int) -> str:
         for number in range(small):
             sheet.box(x, foot - 30 - number * 32, 40, 26, Words("L4", "L4"), edge=BLUE)
         if big:
-            sheet.box(x, foot - 42 - small * 32, 40, 38, Words("H100", "H100"), edge=ROSE)
+            sheet.box(x - 3, foot - 42 - small * 32, 46, 38, Words("H100", "H100"), edge=ROSE)
     words = Words(
-        "up: at once\ndown: after the highest load\nof the last 5 minutes",
-        "扩容：立即\n缩容：看过去 5 分钟的\n最高负载",
+        "up: at once\ndown: when the others would\nhave carried the last 5 minutes",
+        "扩容：立即\n缩容：其余副本本来就能\n承载过去 5 分钟时",
     )
     sheet.label(left + 120, 60, words)
     return sheet.text()

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from quire_engine.__main__ import report_errors
+from quire_local.parser import Parser
 from quire_local.simulate.bursts import BURST_SECONDS, find_burst
 from quire_local.simulate.flags import (
     add_service_flags,
@@ -169,7 +170,7 @@ def _words(replicas: Mapping[str, int]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="quire plan",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

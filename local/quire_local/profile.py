@@ -20,6 +20,7 @@ from quire_engine.profiles.engine_profile import (
     measure_prefill_rate,
     save_profile,
 )
+from quire_engine.profiles.files import is_profile_file
 
 _DESCRIPTION = "Measure how long this machine takes for a model's steps, and write it to a file."
 _DEFAULT_SECONDS = 30.0
@@ -39,6 +40,8 @@ def _profile(argv: Sequence[str], clock: Callable[[], float]) -> int:
     if config.executor.simulate is not None or config.executor.command is not None:
         raise ConfigError("a profile is measured: remove simulate and command")
     output = Path(parsed.output).expanduser()
+    if not is_profile_file(str(output)):
+        raise ConfigError(f"--output {output}: end its name with .json, as --simulate knows files")
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"there is no folder {output.absolute().parent}: make it first")
     logs.configure(config.observability, "profile")

@@ -1,16 +1,16 @@
 """`quire profiles`: the GPUs that can be simulated, and the models on them."""
 
-import argparse
 from collections.abc import Sequence
 
 from quire_engine.profiles.gpus import GPUS
 from quire_engine.profiles.shapes import SHAPES
 from quire_engine.profiles.shipped import find_shipped
+from quire_local.parser import Parser
 
 
 def main(argv: Sequence[str]) -> int:
     """Print what --simulate and --model-shape accept, with the sizes that matter."""
-    argparse.ArgumentParser(prog="quire profiles", description=__doc__).parse_args(argv)
+    Parser(prog="quire profiles", description=__doc__).parse_args(argv)
     _print_table(
         ["--simulate", "memory GiB", "TB/s", "TFLOP/s", "$/hour"],
         [

@@ -1,18 +1,18 @@
 """`quire version`: what is installed, for bug reports."""
 
-import argparse
 import platform
 from collections.abc import Sequence
 from importlib import metadata
 
 from quire_engine import __version__
+from quire_local.parser import Parser
 
 _PARTS = ("torch", "triton", "fastapi", "uvicorn", "msgspec", "tokenizers")
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the version of quire, of Python and of the parts that matter most."""
-    argparse.ArgumentParser(prog="quire version", description=__doc__).parse_args(argv)
+    Parser(prog="quire version", description=__doc__).parse_args(argv)
     print(f"quire {__version__}")
     print(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
     for part in _PARTS:

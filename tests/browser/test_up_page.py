@@ -72,13 +72,14 @@ def test_it_shows_services_and_their_engines_at_work(
 
 def test_it_shows_an_edit_and_what_is_wrong_with_another(browser: Browser, up: RunningUp) -> None:
     good = up.file.read_text()
-    with open_page(browser, up, viewport={"width": 480, "height": 900}).open(status="live") as live:
+    with open_page(browser, up, viewport={"width": 390, "height": 844}).open(status="live") as live:
         up.file.write_text("kind: Pod")
         expect(live.page.locator("#banner")).to_contain_text("document 1 is Pod")
         up.file.write_text(good)
         expect(live.page.locator("#banner")).to_be_hidden()
-        width = live.page.evaluate("document.documentElement.scrollWidth")
-        assert width <= 480
+        assert live.page.evaluate("document.documentElement.scrollWidth") <= 390
+        tables = "[...document.querySelectorAll('.scroll')]"
+        assert live.page.evaluate(f"{tables}.every((one) => one.scrollWidth <= one.clientWidth)")
 
 
 def test_it_says_when_nobody_answers_and_comes_back(browser: Browser, tmp_path: Path) -> None:

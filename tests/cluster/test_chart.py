@@ -87,6 +87,15 @@ def test_with_a_certificate_gateway_operator_and_test_speak_tls(helm: Helm) -> N
     assert '"https://' in test["spec"]["containers"][0]["args"][0]
 
 
+@pytest.mark.parametrize(
+    ("values", "ask"),
+    [("default", " http://127.0.0.1:8080/"), ("tls", " --insecure https://127.0.0.1:8080/")],
+)
+def test_its_notes_ask_the_gateway_as_it_speaks(helm: Helm, values: str, ask: str) -> None:
+    flags = ("--dry-run=client", f"--values={CHART / f'ci/{values}-values.yaml'}")
+    assert ask in helm.call("install", "quire", CHART, *flags).partition("NOTES:")[2]
+
+
 def test_alerts_link_to_where_the_documentation_is_published(helm: Helm) -> None:
     base = "https://docs.example.com/quire"
     for given in (base, f"{base}/", ""):

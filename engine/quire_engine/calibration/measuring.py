@@ -88,8 +88,8 @@ def measure_steps(
     steps = tuple(step for step in map(_summarise, visited) if step is not None)
     if len(steps) < MIN_STEPS:
         raise CalibrationError(
-            f"only {len(steps)} kinds of steps could be measured in {clock() - begin:.1f} s, and "
-            f"{MIN_STEPS} are needed: the machine is slow or busy; {_LONGER}"
+            f"of {MIN_STEPS} kinds of steps that are needed only {len(steps)} could be measured "
+            f"in {clock() - begin:.1f} s: the machine is slow or busy; {_LONGER}"
         )
     if not any(step.prefill_tokens for step in steps):
         raise CalibrationError(f"there was no time to measure prompts: {_LONGER}")

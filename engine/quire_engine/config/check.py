@@ -79,7 +79,7 @@ def _check_simulation(config: EngineConfig) -> None:
     if executor.model_shape is None:
         raise ConfigError(
             f'simulate is "{executor.simulate}", but model_shape is not set: '
-            "say which model to simulate, such as llama3-8b"
+            "say which model to simulate, such as llama3-8b (--model-shape)"
         )
     find_gpu(executor.simulate)
     find_shape(executor.model_shape)

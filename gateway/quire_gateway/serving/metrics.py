@@ -74,7 +74,7 @@ METRICS = {
         ("service", "promise", "kept"),
     ),
     "queued_requests": Description("gauge", "Requests that wait here.", ("service", "priority")),
-    "queued_blocks": Description("gauge", "KV blocks that these are expected to take."),
+    "queued_blocks": Description("gauge", "KV blocks that waiting requests are expected to take."),
     "engines": Description(
         "gauge", "Engines, by whether requests go there.", ("service", "eligible")
     ),

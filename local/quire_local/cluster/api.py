@@ -64,9 +64,11 @@ class ClusterApi:
         except (config.ConfigException, OSError, YAMLError, ValueError, TypeError) as error:
             # of what is no kubeconfig at all, the library fails as it comes
             is_broken = not isinstance(error, config.ConfigException | OSError)
-            reason: object = error
+            reason = str(error).rstrip(".")
             if is_in_pod:
                 reason = "there is no kubeconfig, and this is no pod"
+            elif kubeconfig is not None and not Path(kubeconfig).expanduser().is_file():
+                reason = f"there is no file {kubeconfig}"
             elif is_broken:
                 reason = f"{kubeconfig or 'the kubeconfig'} is no kubeconfig"
             raise UnreachableError(

@@ -10,6 +10,7 @@ import msgspec
 
 from quire_engine.__main__ import report_errors
 from quire_local.doctor.finding import Finding, Findings, fail, ok, warn, worst
+from quire_local.parser import Parser
 
 _DESCRIPTION = """\
 Check this machine, and the kubeconfig's cluster where there is one: what is wrong, and the command
@@ -37,7 +38,8 @@ def _doctor(parsed: argparse.Namespace) -> int:
         print(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
     else:
         counts = Counter(one.level for one in findings)
-        print(f"\n{counts['ok']} ok, {counts['warn']} warnings, {counts['fail']} failed")
+        warnings = "1 warning" if counts["warn"] == 1 else f"{counts['warn']} warnings"
+        print(f"\n{counts['ok']} ok, {warnings}, {counts['fail']} failed")
     return 1 if level == "fail" else 0
 
 
@@ -102,9 +104,7 @@ def _print(found: Finding) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="quire doctor", description=_DESCRIPTION, epilog=_EPILOG, allow_abbrev=False
-    )
+    made = Parser(prog="quire doctor", description=_DESCRIPTION, epilog=_EPILOG, allow_abbrev=False)
     made.add_argument("--only", choices=("machine", "cluster"), help="check this alone")
     made.add_argument("--kubeconfig", metavar="FILE", help="of the cluster [as kubectl has it]")
     made.add_argument("--context", metavar="NAME", help="of the kubeconfig [its current one]")

@@ -12,6 +12,7 @@ from pathlib import Path
 from quire_engine.__main__ import report_errors
 from quire_engine.errors import ConfigError
 from quire_local.numbers import count, gateway_count, number_from
+from quire_local.parser import Parser
 from quire_local.simulate.faults import GATEWAYS, Event, parse_event
 from quire_local.simulate.flags import (
     add_service_flags,
@@ -236,7 +237,7 @@ def _scalers(text: str) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="quire simulate",
         description=__doc__,
         epilog=_EXAMPLES,

@@ -52,6 +52,13 @@ def duration(text: str) -> float:
     return value
 
 
+def _percentile(text: str) -> int:
+    """A whole number from 50 to 99."""
+    if not text.isdecimal() or not 50 <= int(text) <= 99:
+        raise argparse.ArgumentTypeError(f'"{text}" is no whole number from 50 to 99')
+    return int(text)
+
+
 def names(text: str) -> list[str]:
     """Names between commas."""
     found = [part.strip() for part in text.split(",") if part.strip()]
@@ -175,8 +182,7 @@ def add_service_flags(parser: argparse.ArgumentParser) -> None:
     )
     promised.add_argument(
         "--percentile",
-        type=int,
-        choices=range(50, 100),
+        type=_percentile,
         default=95,
         metavar="P",
         help="of how many percent of the requests, 50 to 99 [95]",

@@ -175,10 +175,10 @@ def prepare(
         one for one in trace if one.num_prompt_tokens + one.num_output_tokens <= max_model_len
     ]
     remarks = [*workload.remarks]
-    if len(fitting) < len(trace):
+    if num_long := len(trace) - len(fitting):
         remarks.append(
-            f"{len(trace) - len(fitting)} of {len(trace)} requests are longer than"
-            f" {max_model_len} tokens and left out: no engine of this model takes them"
+            f"{num_long} of {len(trace)} requests {'is' if num_long == 1 else 'are'} longer than"
+            f" {max_model_len} tokens and left out: no engine of this model takes so many"
         )
     if not fitting:
         raise ConfigError(f"no request of {workload.name} fits {max_model_len} tokens")

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quire_engine.__main__ import report_errors
+from quire_local.parser import Parser
 
 if TYPE_CHECKING:
     from quire_local.top.source import Source
@@ -62,7 +63,7 @@ def _source(parsed: argparse.Namespace) -> "Source":
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="quire top",
         description=_DESCRIPTION,
         epilog=_EPILOG,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from quire_engine.__main__ import report_errors
 from quire_engine.errors import ConfigError
+from quire_local.parser import Parser
 from quire_local.up.inventory import parse_inventory
 from quire_local.up.run import OnReady, UpSettings, run
 from quire_local.up.terminal import Terminal
@@ -48,7 +49,7 @@ def up(parsed: argparse.Namespace, on_ready: OnReady | None = None) -> int:
 
 def parser(*, prog: str = "quire up", default_file: str | None = None) -> argparse.ArgumentParser:
     """The flags."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=prog,
         description=_DESCRIPTION,
         epilog=_EPILOG,

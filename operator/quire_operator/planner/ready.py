@@ -94,7 +94,7 @@ def _more_to_come(findings: Findings, said: Mapping[ConditionType, Said]) -> str
     num_more = findings.num_wanted - findings.num_ready
     served = (
         f"{findings.num_ready} of {num_replicas(findings.num_wanted)} are ready, no fewer than"
-        f" before, and {num_more} more {'is' if num_more == 1 else 'are'} on their way"
+        f" before, and {num_more} more {'is on its' if num_more == 1 else 'are on their'} way"
         if findings.num_ready
         else f"requests wait for {num_replicas(findings.num_wanted)}, on their way from none"
     )

@@ -65,6 +65,19 @@ def test_an_unknown_command_is_a_usage_error(
     assert hint in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "command", ["up", "top", "doctor", "simulate", "plan", "profiles", "version"]
+)
+def test_a_wrong_flag_is_one_line_without_the_usage(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([command, *(["-f", "x.yaml"] if command == "up" else []), "--nonsense"])
+    [line] = capsys.readouterr().err.splitlines()
+    assert "--nonsense" in line
+    assert line.endswith(f"; see quire {command} --help")
+
+
 @pytest.mark.parametrize("command", ["serve", "complete"])
 @pytest.mark.parametrize(
     ("argv", "message"),

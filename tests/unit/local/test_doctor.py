@@ -73,6 +73,14 @@ def test_what_is_no_kubeconfig_is_one_finding(
     assert "say --kubeconfig" in found["says"]
 
 
+def test_a_file_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none"
+    assert main(["--only", "cluster", "--kubeconfig", str(path)]) == 1
+    assert f"there is no file {path}; set KUBECONFIG" in capsys.readouterr().out
+
+
 def test_services_that_are_not_heard_for_one_reason_are_one_warning() -> None:
     def service(name: str, why: str) -> dict[str, object]:
         ready = {"type": "Ready", "status": "True"}

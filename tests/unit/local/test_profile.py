@@ -49,6 +49,7 @@ def test_a_measured_engine_can_be_simulated(
         ([], "required: --output"),
         (["--output", "x.json", "--simulate", "h100", "--model-shape", "llama3-8b"], "is measured"),
         (["--output", "/nowhere/x.json"], "there is no folder /nowhere"),
+        (["--output", "x.txt"], "end its name with .json"),
         (["--outptu", "x.json"], "unknown flag --outptu; did you mean --output"),
     ],
 )

@@ -116,7 +116,7 @@ def test_a_recorded_trace_is_planned_for(
     arguments = ["plan", "--trace", f"{path}", "--windows", "--json", f"{result}"]
     assert main([*arguments, "--gpu", "l4,h100=1@6.50", "--quantization", "int4"]) == 0
     told = capsys.readouterr()
-    assert "1 of 1201 requests are longer than 8192 tokens" in told.err
+    assert "1 of 1201 requests is longer than 8192 tokens" in told.err
     assert "for the mean of all traffic" in told.out
     document = json.loads(result.read_text())
     assert len(document["mix"]) == 2
@@ -164,6 +164,7 @@ def test_what_is_wrong_is_said(
         (["--scaler", "quire,best"], "there is no best"),
         (["--slo-time-to-first-token", "soon"], "is not a time"),
         (["--slo-time-to-first-token", "0s"], "no time above 0"),
+        (["--percentile", "100"], "no whole number from 50 to 99"),
     ],
 )
 def test_wrong_flags_are_named(

@@ -125,7 +125,7 @@ def test_what_no_engine_takes_is_left_out_and_said() -> None:
     workload = Workload("w", [TraceRequest(0.0, 90, 5), TraceRequest(1.0, 99, 2)])
     kept = prepare(workload, times=1.0, seconds=None, max_model_len=100, seed=0)
     assert len(kept.trace) == 1
-    assert kept.remarks[0].startswith("1 of 2 requests are longer than 100 tokens")
+    assert kept.remarks[0].startswith("1 of 2 requests is longer than 100 tokens")
     with pytest.raises(ConfigError, match="no request of w fits 50 tokens"):
         prepare(workload, times=1.0, seconds=None, max_model_len=50, seed=0)
 
