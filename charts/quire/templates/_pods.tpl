@@ -72,6 +72,12 @@ env:
 {{- end -}}
 
 {{- define "quire.probes" -}}
+# on a node whose processors are taken, a start may last minutes: to kill it would only begin it anew
+startupProbe:
+  httpGet: {path: /healthz, port: {{ . }}}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 150
 livenessProbe:
   httpGet: {path: /healthz, port: {{ . }}}
   periodSeconds: 10

@@ -146,6 +146,8 @@ def test_pods_are_restricted_bounded_and_survive_a_drained_node(component: str) 
         "capabilities": {"drop": ["ALL"]},
     }
     assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+    starting = container["startupProbe"]
+    assert starting["periodSeconds"] * starting["failureThreshold"] >= 300
     assert container["livenessProbe"]
     assert container["readinessProbe"]
     labels = deployment["template"]["metadata"]["labels"]
