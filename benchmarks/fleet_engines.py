@@ -15,13 +15,9 @@ from quire_engine.core.prefix_ring import PrefixRing
 from quire_engine.execution.clocks import VirtualClock
 from quire_engine.execution.scripted import ScriptedExecutor
 from quire_engine.protocol.messages import AddRequest, CoreStats, FinishReason, TokenDelta
-from quire_engine.protocol.state import (
-    EngineState,
-    PrefixChunkLog,
-    SequenceCounts,
-    report_pressure,
-)
+from quire_engine.protocol.state import EngineState, PrefixChunkLog
 from quire_engine.server.state_stream import HEARTBEAT_SECONDS, MIN_INTERVAL_SECONDS
+from quire_local.simulate.telling import describe_core
 
 HOP_SECONDS = 0.001
 
@@ -164,40 +160,10 @@ class VirtualEngine:
             await asyncio.sleep(MIN_INTERVAL_SECONDS)
 
     def _describe(self, listener: Listener) -> EngineState:
-        stats, profile = self.core.stats(), self.core.profile()
         first, events = self._ring.since(listener.next_event)
         listener.next_event = self._ring.next_number
-        return EngineState(
-            schema_version=1,
-            sequence=self._sequence,
-            age_seconds=0.0,
-            model_id="m",
-            config_hash="c",
-            is_ready=True,
-            is_draining=False,
-            tokens_per_block=self.core.facts.block_size,
-            max_model_len=self.core.facts.max_model_len,
-            blocks=stats.blocks,
-            num_overshoot_blocks=stats.num_overshoot_blocks,
-            sequences=SequenceCounts(
-                running=stats.num_running,
-                waiting=stats.num_waiting,
-                slots=self.config.scheduler.max_num_seqs,
-                by_priority=stats.by_priority,
-            ),
-            pressure=report_pressure(stats),
-            thresholds=profile.thresholds,
-            output_lengths=profile.lengths,
-            step_time=profile.step_time,
-            z=profile.z,
-            gateways=stats.gateway_counters,
-            prefix_chunks=PrefixChunkLog(
-                first_number=first, next_number=self._ring.next_number, events=events
-            ),
-            num_filled_tokens=stats.num_filled_tokens,
-            num_preemptions=stats.num_preemptions,
-            num_recomputed_tokens=stats.num_recomputed_tokens,
-            num_core_restarts=0,
-            num_prompt_tokens_ahead=stats.num_prompt_tokens_ahead,
-            max_step_tokens=self.config.scheduler.max_num_batched_tokens,
+        chunks = PrefixChunkLog(
+            first_number=first, next_number=self._ring.next_number, events=events
         )
+        profile = self.core.profile()
+        return describe_core(self.core, self.config, profile, self._sequence, chunks)

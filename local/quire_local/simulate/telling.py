@@ -2,8 +2,16 @@
 
 from collections.abc import Callable
 
+from quire_engine.config import EngineConfig
+from quire_engine.core.engine import EngineCore
 from quire_engine.protocol.messages import CoreProfile
-from quire_engine.protocol.state import EngineState, PrefixChunkLog, SequenceCounts, report_pressure
+from quire_engine.protocol.state import (
+    SCHEMA_VERSION,
+    EngineState,
+    PrefixChunkLog,
+    SequenceCounts,
+    report_pressure,
+)
 from quire_engine.server.state_stream import MIN_INTERVAL_SECONDS
 from quire_local.simulate.agenda import Agenda
 from quire_local.simulate.engine import SimulatedEngine
@@ -75,37 +83,48 @@ class Teller:
         now = self._agenda.now
         if self._profile is None or now - self._profiled_at >= PROFILE_SECONDS:
             self._profile, self._profiled_at = engine.core.profile(), now
-        stats, profile = engine.core.stats(), self._profile
-        scheduler = engine.config.scheduler
-        return EngineState(
-            schema_version=1,
-            sequence=self._sequence,
-            age_seconds=0.0,
-            model_id="m",
-            config_hash="c",
-            is_ready=True,
-            is_draining=False,
-            tokens_per_block=engine.core.facts.block_size,
-            max_model_len=engine.core.facts.max_model_len,
-            blocks=stats.blocks,
-            num_overshoot_blocks=stats.num_overshoot_blocks,
-            sequences=SequenceCounts(
-                running=stats.num_running,
-                waiting=stats.num_waiting,
-                slots=scheduler.max_num_seqs,
-                by_priority=stats.by_priority,
-            ),
-            pressure=report_pressure(stats),
-            thresholds=profile.thresholds,
-            output_lengths=profile.lengths,
-            step_time=profile.step_time,
-            z=profile.z,
-            gateways=stats.gateway_counters,
-            prefix_chunks=_NO_CHUNKS,
-            num_filled_tokens=stats.num_filled_tokens,
-            num_preemptions=stats.num_preemptions,
-            num_recomputed_tokens=stats.num_recomputed_tokens,
-            num_core_restarts=0,
-            num_prompt_tokens_ahead=stats.num_prompt_tokens_ahead,
-            max_step_tokens=scheduler.max_num_batched_tokens,
-        )
+        return describe_core(engine.core, engine.config, self._profile, self._sequence)
+
+
+def describe_core(
+    core: EngineCore,
+    config: EngineConfig,
+    profile: CoreProfile,
+    sequence: int,
+    prefix_chunks: PrefixChunkLog = _NO_CHUNKS,
+) -> EngineState:
+    """What the server of a core without a model would tell of it now."""
+    stats, scheduler = core.stats(), config.scheduler
+    return EngineState(
+        schema_version=SCHEMA_VERSION,
+        sequence=sequence,
+        age_seconds=0.0,
+        model_id="m",
+        config_hash="c",
+        is_ready=True,
+        is_draining=False,
+        tokens_per_block=core.facts.block_size,
+        max_model_len=core.facts.max_model_len,
+        blocks=stats.blocks,
+        num_overshoot_blocks=stats.num_overshoot_blocks,
+        sequences=SequenceCounts(
+            running=stats.num_running,
+            waiting=stats.num_waiting,
+            slots=scheduler.max_num_seqs,
+            by_priority=stats.by_priority,
+        ),
+        pressure=report_pressure(stats),
+        thresholds=profile.thresholds,
+        output_lengths=profile.lengths,
+        step_time=profile.step_time,
+        z=profile.z,
+        gateways=stats.gateway_counters,
+        prefix_chunks=prefix_chunks,
+        num_filled_tokens=stats.num_filled_tokens,
+        num_preemptions=stats.num_preemptions,
+        num_recomputed_tokens=stats.num_recomputed_tokens,
+        num_core_restarts=0,
+        num_prompt_tokens_ahead=stats.num_prompt_tokens_ahead,
+        max_step_tokens=scheduler.max_num_batched_tokens,
+        has_prefix_cache=config.cache.enable_prefix_caching,
+    )
