@@ -284,3 +284,9 @@ class World:
             for _ in range(count - there):
                 self._add(name)
         self.ordered = wanted
+
+
+def codes(world: World) -> set[str]:
+    """What is found."""
+    assert world.last is not None
+    return {one.code for one in world.last.findings}
