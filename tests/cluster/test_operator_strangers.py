@@ -189,23 +189,20 @@ def test_what_others_add_beside_ours_goes(
     before = {kind: get(api_cluster, kind, namespace, name) for kind, name in parts.items()}
     # another selector is taken beside ours; another port of the same name, and another way to
     # count, make ours invalid
-    added = {
-        "service": [
-            {"spec": {"selector": {"app": "theirs"}}},
-            {"spec": {"ports": [{"name": "http", "port": 81}]}},
-        ],
-        "pdb": [{"spec": {"maxUnavailable": None, "minAvailable": 1}}],
-    }
-    for kind, patches in added.items():
-        for patch in patches:
-            what = (f"{kind}/{parts[kind]}", f"--namespace={namespace}", "--type=merge")
-            api_cluster.api.call("patch", *what, f"-p={json.dumps(patch)}")
-            wait_until(
-                lambda kind=kind: (
-                    get(api_cluster, kind, namespace, parts[kind])["spec"] == before[kind]["spec"]
-                ),
-                seconds=60,
-            )
+    added: list[tuple[str, Body]] = [
+        ("service", {"selector": {"app": "theirs"}}),
+        ("service", {"ports": [{"name": "http", "port": 81}]}),
+        ("pdb", {"maxUnavailable": None, "minAvailable": 1}),
+    ]
+
+    def is_right() -> bool:
+        now = {kind: get(api_cluster, kind, namespace, name) for kind, name in parts.items()}
+        return all(now[kind]["spec"] == before[kind]["spec"] for kind in parts)
+
+    for kind, spec in added:
+        what = (f"{kind}/{parts[kind]}", f"--namespace={namespace}", "--type=merge")
+        api_cluster.api.call("patch", *what, f"-p={json.dumps({'spec': spec})}")
+        wait_until(is_right, seconds=60)
     make(api_cluster, namespace, replicas=3)
     wait_for_status(api_cluster, namespace)
     assert degraded(api_cluster, namespace)[0] != "ApplyRefused"
