@@ -39,6 +39,8 @@ _LABEL = re.compile(r"{{[^}]*}}")
 _WIDTH, _PANEL_HEIGHT = 1280, 276
 _POINTS = 120
 _SECONDS = 60
+_PICTURE_SECONDS = 300
+"""A browser's, which a busy machine starts slowly."""
 
 Ask = Callable[[str], list[dict[str, Any]]]
 """Series of an expression over the time that is drawn."""
@@ -108,7 +110,7 @@ def photograph(page: Path, board: Board) -> Path | None:
         [program, *flags, f"--window-size={_WIDTH},{height}", f"--screenshot={picture}", page],
         check=True,
         capture_output=True,
-        timeout=_SECONDS,
+        timeout=_PICTURE_SECONDS,
     )
     return picture
 
