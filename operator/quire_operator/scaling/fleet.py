@@ -35,6 +35,10 @@ class Fleet:
         """Over all accelerators."""
         return sum(self.ready.values())
 
+    def num_serving_of(self, replicas: Mapping[str, int]) -> int:
+        """So many of these serve now."""
+        return sum(min(count, self.ready[name]) for name, count in replicas.items())
+
 
 def serves(replica: Replica) -> bool:
     """Whether a replica takes requests."""

@@ -84,7 +84,8 @@ def _are_replaced(case: Case, step: Step) -> bool:
 def _make_room(case: Case, step: Step, serving: dict[str, int]) -> _Staying:
     """Where what is to come waits for the very GPUs that they have: one after another.
 
-    So that one fewer serves than should, and no fewer.
+    So that one fewer serves than should, and no fewer; and never the last one that serves: what is
+    ordered may wait for something else than GPUs.
     """
     short = case.memory.short.keys()
     wanted = {
@@ -93,7 +94,9 @@ def _make_room(case: Case, step: Step, serving: dict[str, int]) -> _Staying:
         if one.name in short
         for product in one.products
     }
-    spare = sum(serving.values()) - max(sum(step.replicas.values()) - case.fleet.num_ready - 1, 0)
+    num_ready = case.fleet.num_ready
+    least = max(sum(step.replicas.values()) - num_ready - 1, 0 if num_ready else 1)
+    spare = sum(serving.values()) - least
     kept = dict(serving)
     for one in case.service.leaving:
         if wanted & set(one.products):

@@ -86,6 +86,7 @@ def _keep_bounds(case: Case) -> Step | None:
     within = case.limits.clamp(ordered)
     if within == ordered:
         return None
+    within = _serving_first(case, within)
     more = sum(within.values()) > sum(ordered.values())
     reason = "fewer than minReplicas" if more else f"more than {case.limits.explain(ordered)}"
     if case.is_at_zero and more:
@@ -96,6 +97,18 @@ def _keep_bounds(case: Case) -> Step | None:
     if kept == ordered:
         return None
     return Step(action="Limit", replicas=kept, reason=f"there were {reason}")
+
+
+def _serving_first(case: Case, within: dict[str, int]) -> dict[str, int]:
+    """Within the bounds, too, but with more that serves, if there is such: what comes may fail."""
+    fleet, limits = case.fleet, case.limits
+    upper = replace(limits, bounds=replace(limits.bounds, fewest=0))
+    found = upper.clamp(fleet.ready)
+    for name, count in fleet.ordered.items():
+        while found[name] < count and upper.allow(found | {name: found[name] + 1}):
+            found[name] += 1
+    found = limits.clamp(found)
+    return found if fleet.num_serving_of(found) > fleet.num_serving_of(within) else within
 
 
 def _until_others_serve(case: Case, within: dict[str, int]) -> dict[str, int]:

@@ -115,6 +115,21 @@ def test_what_waits_for_other_gpus_in_vain_takes_nothing_away() -> None:
     assert world.leaving == {"l4": 4}
 
 
+@pytest.mark.parametrize("num", [1, 3])
+def test_the_last_that_serves_does_not_go_for_what_finds_no_node(num: int) -> None:
+    world = World(service("l4"), rate=0.5, ordered={"l4": num})
+    world.run(100)
+    new = accelerator("l4", name="new", gpus_per_replica=2, provision_timeout_seconds=30.0)
+    world.change(new)
+    world.nodes = {"new": 0}
+    for _ in range(240):
+        world.step()
+        assert world.num_serving >= 1
+    assert world.leaving == {"l4": 1}
+    world.nodes = {"new": 9}
+    run_until_gone(world, least=1)
+
+
 def test_what_leaves_and_serves_nobody_goes_at_once() -> None:
     world = busy()
     world.replicas[0] = replace(world.replicas[0], is_ready=False, is_failing=True)

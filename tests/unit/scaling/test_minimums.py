@@ -143,3 +143,20 @@ def test_from_none_what_is_short_is_tried_in_the_next_round_though_nothing_is_he
 
     assert first.of(made.key).replicas == {"l4": 0}
     assert second.of(made.key).replicas == {"l4": 2}
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_where_bounds_are_lowered_what_serves_stays_before_what_is_on_its_way(most: int) -> None:
+    """As during a move to cheaper GPUs."""
+    world = World(service("l4", "h100"), rate=2.0, ordered={"h100": 1}, start_seconds=300)
+    world.ordered["l4"] = 3
+    for _ in range(3):
+        world._add("l4")
+    world.run(5)
+    world.service = replace(world.service, max_replicas=most)
+    world.step()
+    assert world.counts.get("h100") == 1
+    assert sum(world.counts.values()) == most
+    for _ in range(20):
+        world.step()
+        assert world.num_serving >= 1
