@@ -18,6 +18,7 @@ from quire_operator.resource.rules import RULES
 
 Schema = Mapping[str, Any]
 
+_LIMIT_OF_INTEGERS = 2.0**63
 _MULTIPLES = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _MULTIPLES |= {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTP", 1)}
 
@@ -172,6 +173,13 @@ def _environment() -> cel.Env:
         is_member=True,
         impl=lambda one, other: (_plain(one) > _plain(other)) - (_plain(one) < _plain(other)),
     )
+    is_integer = cel.Overload(
+        "quantity_is_integer",
+        return_type=cel.Type.BOOL,
+        parameters=[cel.Type.DOUBLE],
+        is_member=True,
+        impl=lambda one: _plain(one).is_integer() and abs(_plain(one)) < _LIMIT_OF_INTEGERS,
+    )
     return cel.NewEnv(
         variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN},
         extensions=[ext_strings.ExtStrings()],
@@ -179,6 +187,7 @@ def _environment() -> cel.Env:
             cel.FunctionDecl("sum", [add]),
             cel.FunctionDecl("quantity", [quantity]),
             cel.FunctionDecl("compareTo", [compare]),
+            cel.FunctionDecl("isInteger", [is_integer]),
         ],
     )
 
