@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shlex
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -122,6 +123,21 @@ async def test_a_command_that_never_stops_writing_is_ended(
     client = await connect(shell("exec yes"))
     _, last = await answer_of(ask(client))
     assert last.error == "The command for this request wrote more than an answer."
+
+
+async def test_what_has_left_the_group_holds_no_request(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command_run, "_MAX_ANSWER_BYTES", 100_000)
+    told = tmp_path / "pid"
+    leaves = f"setsid sh -c 'echo $$ > {told}; exec sleep 1000' &"
+    waits = f"while [ ! -s {told} ]; do sleep 0.01; done"
+    client = await connect(shell(f"{leaves} {waits}; exec yes"))
+    try:
+        _, last = await answer_of(ask(client))
+        assert last.error == "The command for this request wrote more than an answer."
+    finally:
+        os.kill(int(told.read_text()), signal.SIGKILL)
 
 
 async def test_leaving_ends_the_command_and_all_it_started(connect: Connect) -> None:

@@ -51,6 +51,7 @@ async def run_command(
     finally:
         _kill_group(process)
         messages.cancel()
+        _close_pipes(process)
         await process.wait()
 
 
@@ -100,6 +101,15 @@ def _kill_group(process: Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def _close_pipes(process: Process) -> None:
+    """Let `wait` return: it waits until both pipes have ended, too.
+
+    One that is full and that nobody reads any more never does, nor one that something holds which
+    left the command's group. asyncio has no other name for this.
+    """
+    process._transport.close()  # type: ignore[attr-defined]
 
 
 def _describe(status: int) -> str:
