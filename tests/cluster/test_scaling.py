@@ -337,6 +337,7 @@ def test_load_brings_replicas_of_two_types_and_cuts_no_stream_when_they_go(
             assert replicas(api_cluster) == before
             with Load(gateway, per_second=0.1, num_tokens=60) as trickle:
                 wait_until(lambda: sum(replicas(api_cluster).values()) == 1, seconds=400)
+                wait_until(lambda: trickle.num_whole > 0)
         said = status(api_cluster)
         events = api_cluster.api.get(f"/api/v1/namespaces/{PLACE}/events")["items"]
     assert kubelet.problem == ""
