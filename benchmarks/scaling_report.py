@@ -21,8 +21,8 @@ def write_markdown(runs: Sequence[ScalingRun]) -> str:
             "Made by `python -m benchmarks.scaling`. Every scaler sees the same requests, GPUs,"
             " gateway and engines; replicas take 90 s to start, but for the oracle's, which knows"
             " the trace. SLO kept is the share of all requests that were answered whole with both"
-            " promises met; first token and a token are 95th percentiles. Where the money goes, and what was"
-            " tried: `docs/design/scaling.md`.\n"
+            " promises met; first token and a token are 95th percentiles. Where the money goes,"
+            " and what was tried: `docs/design/scaling.md`.\n"
         ),
     ]
     ordered = sorted(runs, key=lambda one: one.case)
