@@ -12,24 +12,13 @@ from hack.cluster.cluster import Cluster
 from quire_gateway.routing.document import RoutingDocument, read_documents
 from quire_operator.planner.names import MANAGER
 from tests.api.servers import wait_until
-from tests.cluster.operators import RunningOperator, install, uninstall
+from tests.cluster.operators import RunningOperator, install
 from tests.cluster.services import PATHS, Body, get, make, wait_for_status
 
 FIRST, SECOND, THIRD = (f"sk-{name}-0123456789" for name in ("first", "second", "third"))
 LIMITED = json.dumps({"key": SECOND, "max_priority": "background", "requests_per_minute": 60})
 ACCESS = {"apiKeysSecretRef": {"name": "chat-keys"}}
 ROLE = "clusterrole/quire-operator"
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(api_cluster: Cluster) -> Iterator[Path]:
-    yield install(api_cluster)
-    uninstall(api_cluster)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "operator.log"
 
 
 @pytest.fixture

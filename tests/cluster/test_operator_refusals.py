@@ -8,18 +8,12 @@ import pytest
 from hack.cluster.cluster import Cluster
 from quire_operator.resource.crd import crd
 from tests.api.servers import wait_until
-from tests.cluster.operators import RunningOperator, install, uninstall
+from tests.cluster.operators import RunningOperator
 from tests.cluster.services import Body, get, make, reasons, wait_for_status
 from tests.cluster.test_operator_keys import degraded, wait_for_reason
 
 L4 = {"name": "l4", "products": ["NVIDIA-L4"]}
 RULE = "the platform team allows no such ConfigMap here"
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(api_cluster: Cluster) -> Iterator[Path]:
-    yield install(api_cluster)
-    uninstall(api_cluster)
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,12 @@ from quire_operator.planner.api_keys import RoutedKey
 from quire_operator.planner.engine_flags import live_config, thresholds
 from quire_operator.planner.hosts import host
 from quire_operator.planner.last_engine import LastEngine, note
-from quire_operator.planner.observed import Observed, moment
+from quire_operator.planner.observed import Observed
 from quire_operator.planner.pinning import pinned_commit
 from quire_operator.planner.placement import price_of
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.resource.status import Claims
+from quire_operator.resource.times import moment
 
 Body = dict[str, Any]
 

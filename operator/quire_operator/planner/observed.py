@@ -21,6 +21,7 @@ from quire_operator.planner.names import (
 )
 from quire_operator.resource.reading import InferenceService
 from quire_operator.resource.status import ScalingDecision
+from quire_operator.resource.times import moment
 from quire_operator.scaling.outcome import Outcome
 
 _STEP_PERCENT = 5
@@ -304,8 +305,3 @@ def _amount(quantity: object) -> int:
     """A number of devices as the API server writes it: 8, or 1k; 0 for what is none."""
     found = _QUANTITY.fullmatch(str(quantity))
     return int(found[1]) * _MULTIPLES[found[2]] if found else 0
-
-
-def moment(text: str) -> datetime:
-    """A time of the API server: RFC 3339, in UTC."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))

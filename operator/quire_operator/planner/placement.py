@@ -16,9 +16,10 @@ from quire_engine.errors import ConfigError
 from quire_engine.profiles.gpus import find_gpu
 from quire_operator.planner.durations import seconds
 from quire_operator.planner.kept import held, held_on
-from quire_operator.planner.observed import Observed, Pod, moment
+from quire_operator.planner.observed import Observed, Pod
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.resource.accelerator import Accelerator
+from quire_operator.resource.times import moment
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from quire_operator.cluster.kinds import SERVICES
 from quire_operator.cluster.store import Key, Store
 from quire_operator.planner.claims import Standing, claims_of
-from quire_operator.planner.observed import moment
 from quire_operator.resource.reading import InferenceService, InvalidResourceError, read
 from quire_operator.resource.status import Claims
+from quire_operator.resource.times import moment
 
 _Rank = tuple[datetime, str, Key]
 _NEXT = timedelta(microseconds=1)

@@ -14,12 +14,13 @@ from quire_operator.planner.deployment import is_rolling
 from quire_operator.planner.durations import seconds
 from quire_operator.planner.engine_pod import products_of
 from quire_operator.planner.memory import find_misfits, shape_of_source
-from quire_operator.planner.observed import Node, Observed, Pod, moment
+from quire_operator.planner.observed import Node, Observed, Pod
 from quire_operator.planner.placement import price_of
 from quire_operator.reconciling.scaling_reports import Report, SeenEngine
 from quire_operator.resource.accelerator import Accelerator
 from quire_operator.resource.reading import InferenceService
 from quire_operator.resource.spec import Engine as EngineSettings
+from quire_operator.resource.times import moment
 from quire_operator.scaling.inputs import (
     AcceleratorInputs,
     Capability,

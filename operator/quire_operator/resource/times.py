@@ -1,4 +1,4 @@
-"""Times that a status tells, as far as they can be.
+"""Times as the API server writes them; those of a status, as far as they can be.
 
 The API server takes whatever is written as a date and a time: the year 0, an offset of days, small
 letters. Who may write statuses must not stop the operator's work on the service, nor on others that
@@ -12,6 +12,17 @@ from msgspec import structs
 from quire_operator.resource.status import Claims, InferenceServiceStatus
 
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
+
+
+def moment(text: str) -> datetime:
+    """A time of the API server: RFC 3339, in UTC.
+
+    Raises
+    ------
+    ValueError
+        It is none that Python knows.
+    """
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def without_strange_times(status: InferenceServiceStatus) -> InferenceServiceStatus:
@@ -38,7 +49,7 @@ def _sound(claims: Claims) -> Claims:
 
 def _is_time(text: str) -> bool:
     try:
-        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        at = moment(text)
     except ValueError:
         return False
     return at.tzinfo is not None and _FIRST <= at <= _LAST
