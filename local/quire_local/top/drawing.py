@@ -32,12 +32,16 @@ class _Column(NamedTuple):
 def draw(view: View, console: Console, height: int | None = None) -> RenderableType:
     """The whole picture, in at most `height` lines."""
     lines = [*_head(view, console.width)]
+    num_undrawn = 0
     for service in view.services:
-        lines += [Text(), *_summary(service, console.width), *_rows(service, console)]
+        if height is not None and len(lines) > height:
+            num_undrawn += _num_lines(service, console.width)  # hundreds would take a processor
+        else:
+            lines += [Text(), *_summary(service, console.width), *_rows(service, console)]
     if not view.services and not view.problem:
         lines += [Text(), Text("no service yet: kubectl apply, or quire up, makes one")]
     if height is not None and len(lines) > height:
-        num_left = len(lines) - height + 1
+        num_left = len(lines) - height + 1 + num_undrawn
         lines = [*lines[: height - 1], Text(f"... {num_left} more lines: --service NAME", "bold")]
     is_plain = not (console.encoding or "").lower().startswith("utf")
     return Group(*(_fit(one, is_plain) for one in lines))
@@ -66,6 +70,12 @@ def _summary(service: ServiceView, width: int) -> Iterator[Text]:
     if half is not None and most is not None:
         parts.append(Text(f"first byte p50 {_seconds(half)} p95 {_seconds(most)}"))
     yield from _pack(parts, width)
+
+
+def _num_lines(service: ServiceView, width: int) -> int:
+    """How many lines a service takes."""
+    num_rows = 1 + len(service.replicas)  # a head, or that there is none
+    return 1 + len(list(_summary(service, width))) + num_rows
 
 
 def _pack(parts: list[Text], width: int) -> Iterator[Text]:

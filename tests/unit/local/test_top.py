@@ -225,6 +225,29 @@ def test_more_replicas_than_lines_are_said() -> None:
     assert "more lines" in lines[-1]
 
 
+class _CountingConsole(Console):
+    """Counts what is drawn."""
+
+    num_drawn = 0
+
+    def render_lines(self, *arguments: Any, **options: Any) -> Any:
+        self.num_drawn += 1
+        return super().render_lines(*arguments, **options)
+
+
+def test_of_hundreds_of_services_those_that_are_seen_are_drawn_and_the_others_counted() -> None:
+    one, none = (_view(_look(1.0, {"engines": told})) for told in ([_engine()], []))
+    many = msgspec.structs.replace(one, services=[*one.services, *none.services] * 100)
+    few = msgspec.structs.replace(many, services=many.services[:20])
+    consoles = [_CountingConsole(file=io.StringIO(), width=60) for _ in range(2)]
+    for view, console in zip((few, many), consoles, strict=True):
+        draw(view, console, 20)
+    assert consoles[0].num_drawn == consoles[1].num_drawn
+    whole, cut = _drawn(many, 60), _drawn(many, 60, 20)
+    assert cut[:19] == whole[:19]
+    assert cut[19] == f"... {len(whole) - 19} more lines: --service NAME"
+
+
 def test_what_is_no_terminal_gets_no_colours_and_one_without_unicode_no_blocks() -> None:
     view = _view(_look(1.0, {}))
     assert "\x1b" not in "".join(_drawn(view))
