@@ -8,6 +8,11 @@ from quire_local.doctor.installation import pod_trouble, pods_of
 from quire_operator.resource.crd import API_VERSION, PLURAL
 
 Body = dict[str, Any]
+_Place = tuple[str, str]
+"""Namespace and name."""
+
+_FEW = 5
+"""Services that are well and named one by one."""
 
 _IMAGE_TROUBLE = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
 _MONITORING = "monitoring.coreos.com"
@@ -39,32 +44,45 @@ def check_images(api: ClusterApi) -> Findings:
 
 
 def check_services(services: list[Body]) -> Findings:
-    """Whether they are Ready, and their figures fresh."""
-    silent: dict[str, list[tuple[str, str]]] = {}
+    """Whether they are Ready, and their figures fresh; what is so of many is said once."""
+    ready: list[str] = []
+    suspended: list[str] = []
+    others: dict[str, list[_Place]] = {}
+    silent: dict[str, list[_Place]] = {}
     if not services:
         yield ok("services", "none yet: kubectl apply -f manifests/samples/smollm2-cpu.yaml")
     for service in services:
-        name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
-        fix = f"kubectl --namespace {namespace} describe qis {name}"
+        place = service["metadata"]["namespace"], service["metadata"]["name"]
         conditions = {one["type"]: one for one in service.get("status", {}).get("conditions") or ()}
-        ready = conditions.get("Ready")
-        if ready is None:
-            yield warn("services", f"{namespace}/{name}: no operator has looked at it", fix)
-        elif ready["status"] != "True":
-            words = f"{namespace}/{name} is not ready: {ready['reason']}: {ready['message']}"
-            yield warn("services", words, fix)
+        found = conditions.get("Ready")
+        if found is None:
+            others.setdefault("no operator has looked at it", []).append(place)
+        elif found["status"] == "True":
+            ready.append("/".join(place))
+        elif found["reason"] == "Suspended":
+            suspended.append("/".join(place))
         else:
-            yield ok("services", f"{namespace}/{name} is ready")
+            words = f"not ready: {found['reason']}: {found['message']}"
+            others.setdefault(words, []).append(place)
         fresh = conditions.get("MetricsFresh")
         if fresh is not None and fresh["status"] == "False":
-            silent.setdefault(f"{fresh['reason']}: {fresh['message']}", []).append(
-                (namespace, name)
-            )
-    for words, whom in silent.items():
-        namespace, name = whom[0]
-        more = f" and {len(whom) - 1} more" if len(whom) > 1 else ""
-        fix = f"kubectl --namespace {namespace} describe qis {name}"
-        yield warn("metrics", f"{namespace}/{name}{more}: {words}", fix)
+            silent.setdefault(f"{fresh['reason']}: {fresh['message']}", []).append(place)
+    yield from _all_well("ready", ready)
+    yield from _all_well("suspended, as its spec asks", suspended)
+    for check, told in (("services", others), ("metrics", silent)):
+        for words, places in told.items():
+            namespace, name = places[0]
+            more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+            fix = f"kubectl --namespace {namespace} describe qis {name}"
+            yield warn(check, f"{namespace}/{name}{more}: {words}", fix)
+
+
+def _all_well(how: str, names: list[str]) -> Findings:
+    """Services of which there is nothing to mend: by name, where they are few."""
+    if len(names) > _FEW:
+        yield ok("services", f"{names[0]} and {len(names) - 1} more: {how}")
+    else:
+        yield from (ok("services", f"{name} is {how}") for name in names)
 
 
 def check_ways_in(api: ClusterApi, services: list[Body]) -> Findings:

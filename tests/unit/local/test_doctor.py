@@ -98,6 +98,30 @@ def test_services_that_are_not_heard_for_one_reason_are_one_warning() -> None:
     ]
 
 
+def test_of_hundreds_of_services_each_trouble_is_one_line() -> None:
+    def service(number: int, reason: str, status: str = "False") -> dict[str, object]:
+        ready = {"type": "Ready", "status": status, "reason": reason, "message": "why"}
+        name = f"{reason.lower()}-{number}"
+        return {
+            "metadata": {"namespace": "default", "name": name},
+            "status": {"conditions": [ready]},
+        }
+
+    def said(services: list[dict[str, object]]) -> list[tuple[str, str]]:
+        return [(one.level, one.says) for one in check_services(services)]
+
+    well = [service(number, "Serving", "True") for number in range(100)]
+    stuck = [service(number, "NoGPUNode") for number in range(100)]
+    idle = [service(number, "Suspended") for number in range(100)]
+    assert said([*stuck, *well, *idle, service(0, "ImagePull")]) == [
+        ("ok", "default/serving-0 and 99 more: ready"),
+        ("ok", "default/suspended-0 and 99 more: suspended, as its spec asks"),
+        ("warn", "default/nogpunode-0 and 99 more: not ready: NoGPUNode: why"),
+        ("warn", "default/imagepull-0: not ready: ImagePull: why"),
+    ]
+    assert said(well[:2]) == [("ok", f"default/serving-{number} is ready") for number in range(2)]
+
+
 def test_a_refused_port_forward_is_told_without_its_headers() -> None:
     raw = "Handshake status 403 Forbidden -+-+- {'audit-id': 'x'} -+-+- b'{\"kind\": 1}'"
     assert refusal_of(raw) == "Handshake status 403 Forbidden"
