@@ -180,4 +180,7 @@ def _refusal(status: int) -> web.Response:
 
 
 def _passed(headers: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name.lower() not in _HOP}
+    passed = {name: value for name, value in headers.items() if name.lower() not in _HOP}
+    if "protobuf" in passed.get("Accept", ""):
+        passed["Accept"] = "application/json"  # which has lines
+    return passed

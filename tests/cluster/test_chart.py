@@ -13,6 +13,7 @@ from hack.cluster.catalogue import MONITORING_CRDS
 from hack.cluster.cluster import Cluster
 from quire_gateway import settings as gateway_settings
 from quire_operator import settings as operator_settings
+from quire_operator.planner.names import GATEWAY_TLS_LABEL
 from tests.cluster.helm import VALUES, Body, Helm, flags_of
 
 PLACES = (NAMESPACE, "team-a", "team-b")
@@ -35,6 +36,17 @@ def cluster(api_cluster: Cluster) -> Iterator[Cluster]:
     yield api_cluster
     api.call("delete", *files, "--timeout=60s")
     api.call("delete", "namespace", *PLACES, "--timeout=110s")
+
+
+def labels_of_gateways(objects: list[Body]) -> Body:
+    """Of the pods of the gateway."""
+    (template,) = (
+        one["spec"]["template"]
+        for one in objects
+        if (one["kind"], one["metadata"]["name"]) == ("Deployment", "quire-gateway")
+    )
+    labels: Body = template["metadata"]["labels"]
+    return labels
 
 
 @each_values_file
@@ -84,6 +96,8 @@ def test_with_a_certificate_gateway_operator_and_test_speak_tls(helm: Helm) -> N
     assert gateway.tls_certificate_file == f"{places['tls']}/tls.crt"
     assert gateway.tls_key_file == f"{places['tls']}/tls.key"
     assert operator_settings.parse(flags_of(objects, "operator"), {}).gateway_tls
+    assert labels_of_gateways(objects)[GATEWAY_TLS_LABEL] == "true"
+    assert labels_of_gateways(helm.objects())[GATEWAY_TLS_LABEL] == "false"
     assert '"https://' in test["spec"]["containers"][0]["args"][0]
 
 

@@ -26,7 +26,7 @@ from tests.api.gateways import GATEWAY, RunningGateway
 from tests.api.servers import SIMULATED, RunningServer, wait_until
 from tests.cluster.faulty_api import FaultyApi
 from tests.cluster.services import service
-from tests.unit.control.builders import SETTINGS
+from tests.unit.control.builders import SETTINGS, gateways
 
 SYSTEM, PLACE = "quire-gateway-system", "routed"
 SOMEWHERE, HERE = b"192.0.2.1", b"127.0.0.1"
@@ -285,9 +285,13 @@ def test_keys_limits_and_the_number_of_gateways_come_with_the_document(
         "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
         "requests_per_minute": 3,
     }
-    gateways = replace(observed(), gateway_addresses=("10.0.0.1", "10.0.0.2", "10.0.0.3"))
+    three = gateways("10.0.0.1", "10.0.0.2", "10.0.0.3")
     settings = replace(SETTINGS, gateway=GatewayPlace(namespace=SYSTEM, selector=()))
-    entrance = [one for one in services(gateways, settings) if one["kind"] == "EndpointSlice"]
+    entrance = [
+        one
+        for one in services(replace(observed(), gateways=three), settings)
+        if one["kind"] == "EndpointSlice"
+    ]
     cluster.api.apply(document(changes={"api_keys": [key]}), engine_slice(engines[0], 1), *entrance)
     wait_for(gateway, engines[0])
     hello = {"authorization": "Bearer hello"}

@@ -136,7 +136,7 @@ def test_an_upgrade_turns_tls_on_and_off_again(
         with times.of(f"TLS {way}: then, until a streamed answer"):
             assert streamed(system, HOST, "chat")
         show(capsys, load.table(f"TLS at the gateway is turned {way}"))
-        assert load.cut == []
+        assert load.failures == load.cut == []
         here = f"/api/v1/namespaces/{restricted}/services/chat"
         ports = {one["name"]: one["port"] for one in system.api.get(here)["spec"]["ports"]}
         assert ports == ({"https": 443} if way == "on" else {"http": 80})

@@ -17,6 +17,10 @@ labels:
 {{- define "quire.podLabels" -}}
 {{ include "quire.labels" . }}
 serving.quire.dev/role: {{ index . 1 }}
+{{- if eq (index . 1) "gateway" }}
+# the operator leads to each pod as it speaks: while TLS is turned on or off, there are some of both kinds
+serving.quire.dev/gateway-tls: {{ ne (index . 0).Values.gateway.tlsSecretName "" | quote }}
+{{- end }}
 {{- end -}}
 
 {{- define "quire.podPlace" -}}

@@ -20,7 +20,7 @@ Mark = tuple[str, int]
 
 _BY_ITS_CONTROLLER = "deployment.kubernetes.io/"
 _SPEC_OF_DEPLOYMENTS = ("replicas", "strategy", "template")
-_STATUS_OF_PODS = ("conditions", "containerStatuses", "podIP")
+_STATUS_OF_PODS = ("conditions", "containerStatuses", "phase", "podIP")
 
 
 class Store:

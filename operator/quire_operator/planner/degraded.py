@@ -169,7 +169,7 @@ def _of_the_gateway(observed: Observed, settings: PlannerSettings) -> Iterator[_
                 f" run one ({_GATEWAY_DOCUMENTATION}), and the operator with --gateway-namespace"
             ),
         )
-    elif not observed.gateway_addresses:
+    elif not any(pods.taking for pods in observed.gateways.values()):
         place = settings.gateway.namespace
         watched = " (this operator sees pods of --namespaces alone)"
         yield (

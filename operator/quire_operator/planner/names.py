@@ -10,6 +10,8 @@ ACCELERATOR_LABEL = "serving.quire.dev/accelerator"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 ROLE_LABEL = "serving.quire.dev/role"
 """What a part is for: engine, live-config, internal-token, routing, ..."""
+GATEWAY_TLS_LABEL = "serving.quire.dev/gateway-tls"
+"""Of a gateway's pod: true where it speaks TLS, false where it does not."""
 
 INPUTS_ANNOTATION = "serving.quire.dev/pod-inputs"
 """Of a Deployment: a hash of all that the user chose for its pods."""

@@ -4,13 +4,20 @@
 
 An Ingress may only name Services of its own namespace, and the gateway runs in another one: so the
 Service has no selector, and the operator keeps its endpoints. Without a gateway the Service selects
-the engines themselves.
+the engines themselves. Its ports: see `entrance`.
 """
 
-import ipaddress
+from itertools import chain
 from typing import Any
 
 from quire_operator.planner import names
+from quire_operator.planner.entrance import (
+    SPARE_PATH,
+    TLS,
+    Entrance,
+    endpoint_slices,
+    ways_in,
+)
 from quire_operator.planner.hosts import host
 from quire_operator.planner.network_paths import ENGINE, engine_paths, policy_spec
 from quire_operator.planner.observed import Observed
@@ -21,8 +28,6 @@ from quire_operator.resource.spec import Ingress
 
 Body = dict[str, Any]
 
-_PLAIN, _TLS = ("http", 80), ("https", 443)
-"""Name and port of a Service, by what its pods speak."""
 HTTP_ROUTE_VERSION = "gateway.networking.k8s.io/v1"
 
 STREAMING_ANNOTATIONS = {
@@ -41,11 +46,8 @@ TLS_ANNOTATIONS = {
     "nginx.ingress.kubernetes.io/backend-protocol": "HTTPS",
     "haproxy.org/server-ssl": "true",
 }
-"""The same where gateways speak TLS; Contour and Traefik read it from the Service."""
-TLS_SERVICE_ANNOTATIONS = {
-    "projectcontour.io/upstream-protocol.tls": str(_TLS[1]),
-    "traefik.ingress.kubernetes.io/service.serversscheme": "https",
-}
+"""The same where gateways speak TLS. Contour reads it from the Service, Traefik from the port."""
+TLS_SERVICE_ANNOTATIONS = {"projectcontour.io/upstream-protocol.tls": str(TLS.port)}
 
 
 def services(observed: Observed, settings: PlannerSettings) -> list[Body]:
@@ -59,15 +61,17 @@ def services(observed: Observed, settings: PlannerSettings) -> list[Body]:
         "ports": [_port(names.ENGINE_PORT, "http")],
     }
     way_in = _service(observed, service.name, "entrance")
-    name, port = _entrance(settings)
-    way_in["spec"] = {"type": "ClusterIP", "ports": [_port(port, "http", name)]}
+    ways = sorted(ways_in(observed, settings))
+    ports = [_port(one.port, "http", one.name) for one in ways]
+    way_in["spec"] = {"type": "ClusterIP", "ports": ports}
     gateway = settings.gateway
     if gateway is None:
         way_in["spec"]["selector"] = names.engine_selector(service.name)
         return [engines, way_in]
-    if gateway.is_tls:
+    if TLS in ways:
         way_in["metadata"]["annotations"] = TLS_SERVICE_ANNOTATIONS
-    return [engines, way_in, *_endpoint_slices(observed, name, gateway.port)]
+    slices = [endpoint_slices(observed, one, gateway.port) for one in ways]
+    return [engines, way_in, *chain.from_iterable(slices)]
 
 
 def from_outside(observed: Observed, settings: PlannerSettings) -> Body | None:
@@ -76,24 +80,27 @@ def from_outside(observed: Observed, settings: PlannerSettings) -> Body | None:
     if wanted is None or host(observed.service, settings) is None:
         return None
     if settings.route_parent is not None:
-        return _http_route(observed.service, wanted, settings.route_parent, _entrance(settings)[1])
-    return _ingress(observed.service, wanted, settings)
+        return _http_route(observed, wanted, settings, settings.route_parent)
+    return _ingress(observed, wanted, settings)
 
 
-def _entrance(settings: PlannerSettings) -> tuple[str, int]:
-    """Name and number of the port of the Service that requests come in by."""
-    return _TLS if settings.gateway is not None and settings.gateway.is_tls else _PLAIN
-
-
-def _http_route(service: InferenceService, wanted: Ingress, parent: RouteParent, port: int) -> Body:
+def _http_route(
+    observed: Observed, wanted: Ingress, settings: PlannerSettings, parent: RouteParent
+) -> Body:
     """Certificates and addresses are the Gateway's; of time limits there are none."""
+    service = observed.service
     attached = {"namespace": parent.namespace, "name": parent.name}
     if parent.listener:
         attached["sectionName"] = parent.listener
-    rule = {
-        "backendRefs": [{"name": service.name, "port": port}],
-        "timeouts": {"request": "0s", "backendRequest": "0s"},
-    }
+    rules: list[Body] = [
+        {
+            "backendRefs": [{"name": service.name, "port": one.port}],
+            "timeouts": {"request": "0s", "backendRequest": "0s"},
+        }
+        for one in ways_in(observed, settings)
+    ]
+    for rule in rules[1:]:
+        rule["matches"] = [{"path": {"type": "Exact", "value": SPARE_PATH}}]
     metadata: Body = {
         "namespace": service.namespace,
         "name": service.name,
@@ -105,15 +112,16 @@ def _http_route(service: InferenceService, wanted: Ingress, parent: RouteParent,
         "apiVersion": HTTP_ROUTE_VERSION,
         "kind": "HTTPRoute",
         "metadata": metadata,
-        "spec": {"parentRefs": [attached], "hostnames": [wanted.host], "rules": [rule]},
+        "spec": {"parentRefs": [attached], "hostnames": [wanted.host], "rules": rules},
     }
 
 
-def _ingress(service: InferenceService, wanted: Ingress, settings: PlannerSettings) -> Body:
-    port = _entrance(settings)
-    backend = {"service": {"name": service.name, "port": {"name": port[0]}}}
-    path = {"path": "/", "pathType": "Prefix", "backend": backend}
-    spec: Body = {"rules": [{"host": wanted.host, "http": {"paths": [path]}}]}
+def _ingress(observed: Observed, wanted: Ingress, settings: PlannerSettings) -> Body:
+    service = observed.service
+    entrance, *spare = ways_in(observed, settings)
+    paths = [_path("/", "Prefix", service, entrance)]
+    paths += [_path(SPARE_PATH, "Exact", service, one) for one in spare]
+    spec: Body = {"rules": [{"host": wanted.host, "http": {"paths": paths}}]}
     if wanted.class_name:
         spec["ingressClassName"] = wanted.class_name
     if wanted.tls_secret_name:
@@ -126,11 +134,16 @@ def _ingress(service: InferenceService, wanted: Ingress, settings: PlannerSettin
             "name": service.name,
             "labels": names.labels(service.name, "entrance"),
             "annotations": STREAMING_ANNOTATIONS
-            | (TLS_ANNOTATIONS if port == _TLS else {})
+            | (TLS_ANNOTATIONS if entrance.is_tls else {})
             | dict(wanted.annotations),
         },
         "spec": spec,
     }
+
+
+def _path(path: str, kind: str, service: InferenceService, entrance: Entrance) -> Body:
+    backend = {"service": {"name": service.name, "port": {"name": entrance.name}}}
+    return {"path": path, "pathType": kind, "backend": backend}
 
 
 def network_policy(observed: Observed, settings: PlannerSettings) -> Body:
@@ -156,41 +169,8 @@ def url_of(observed: Observed, settings: PlannerSettings) -> str:
     if wanted and host(service, settings):
         scheme = "https" if wanted.tls_secret_name else "http"
         return f"{scheme}://{wanted.host}/v1"
-    scheme, _ = _entrance(settings)
+    scheme = ways_in(observed, settings)[0].name
     return f"{scheme}://{service.name}.{service.namespace}.svc.{settings.cluster_domain}/v1"
-
-
-def _endpoint_slices(observed: Observed, name: str, port: int) -> list[Body]:
-    """The gateway's pods; one slice for each family of addresses, as the API wants it."""
-    families: dict[str, list[str]] = {"IPv4": []}
-    for address in sorted(observed.gateway_addresses):
-        family = f"IPv{ipaddress.ip_address(address).version}"
-        families.setdefault(family, []).append(address)
-    ports = [{"name": name, "port": port, "protocol": "TCP"}]
-    return [_slice(observed, family, several, ports) for family, several in families.items()]
-
-
-def _slice(observed: Observed, family: str, addresses: list[str], ports: list[Body]) -> Body:
-    service = observed.service
-    own = names.labels(service.name, "entrance")
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "namespace": service.namespace,
-            "name": f"{service.name}-gateway-{family.lower()}",
-            "labels": own
-            | {
-                "kubernetes.io/service-name": service.name,
-                "endpointslice.kubernetes.io/managed-by": names.MANAGER,
-            },
-        },
-        "addressType": family,
-        "ports": ports,
-        "endpoints": [
-            {"addresses": [address], "conditions": {"ready": True}} for address in addresses
-        ],
-    }
 
 
 def _service(observed: Observed, name: str, role: str) -> Body:

@@ -157,6 +157,16 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GatewayPods:
+    """The gateway's pods that speak TLS, or those that do not: there is one at least."""
+
+    taking: tuple[str, ...] = ()
+    """Addresses of those that take requests and go on doing so."""
+    ending: tuple[str, ...] = ()
+    """Of those that were told to end: they take requests for some seconds still."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Observed:
     """All that a plan is made from, besides the time and the operator's settings."""
 
@@ -178,8 +188,8 @@ class Observed:
     """The Secrets that the spec names."""
     refusals: tuple[Refusal, ...] = ()
     """What the API server did not take of this plan, when it was applied."""
-    gateway_addresses: tuple[str, ...] = ()
-    """Of gateway pods that are ready."""
+    gateways: Mapping[bool, GatewayPods] = field(default_factory=dict)
+    """By whether they speak TLS: both kinds are there while that is being changed."""
     root_secret: bytes = b""
     """What internal tokens are made from."""
     standing: Standing = ALONE

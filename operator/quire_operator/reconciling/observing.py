@@ -25,6 +25,7 @@ from quire_operator.planner.observed import (
     pod_from,
 )
 from quire_operator.planner.settings import GatewayPlace
+from quire_operator.reconciling.gateways import gateway_pods
 from quire_operator.resource.reading import InferenceService
 
 
@@ -46,7 +47,7 @@ def observe(
         engines=engines,
         last_engine=_noted_engine(store, service),
         secrets=secrets,
-        gateway_addresses=gateway_addresses(store, gateway),
+        gateways=gateway_pods(store, gateway),
         root_secret=root_secret,
         standing=standing,
     )
@@ -98,25 +99,6 @@ def _is_engine(metadata: Mapping[str, Any], service: str) -> bool:
         for one in metadata.get("ownerReferences") or ()
         if one.get("controller")
     )
-
-
-def gateway_addresses(store: Store, place: GatewayPlace | None) -> tuple[str, ...]:
-    """Addresses of the gateway's pods that take requests: pods elsewhere may have its labels, too.
-
-    One that is ending is not among them: its condition stays Ready until probes have failed, and
-    that may be after it has stopped to listen. Where none is ready, those are taken whose kubelet
-    said so last: while the API server is slow or away nodes are missed, and every pod on them with
-    it, though all go on.
-    """
-    if place is None:
-        return ()
-    pods = [
-        pod_from(body) for body in store.parts_of_none(PODS.kind) if place.has(body["metadata"])
-    ]
-    staying = [pod for pod in pods if not pod.is_ending and pod.address]
-    taking = [pod for pod in staying if pod.is_ready]
-    taking = taking or [pod for pod in staying if pod.has_ready_containers]
-    return tuple(sorted(pod.address for pod in taking))
 
 
 def _is_owned(body: Mapping[str, object], service: InferenceService) -> bool:

@@ -21,7 +21,8 @@ from quire_operator.logs import of
 from quire_operator.planner.network_paths import GATEWAY_MANAGEMENT_PORT
 from quire_operator.planner.observed import Observed, node_from
 from quire_operator.planner.settings import GatewayPlace
-from quire_operator.reconciling.observing import gateway_addresses, observe_replicas
+from quire_operator.reconciling.gateways import gateway_addresses
+from quire_operator.reconciling.observing import observe_replicas
 from quire_operator.reconciling.queue import WorkQueue
 from quire_operator.reconciling.scaling_fleet import Gateways
 from quire_operator.reconciling.scaling_inputs import gpu_stock, service_inputs

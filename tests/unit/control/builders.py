@@ -7,7 +7,14 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from quire_operator.planner.observed import Deployment, Node, Observed, Pod, deployment_from
+from quire_operator.planner.observed import (
+    Deployment,
+    GatewayPods,
+    Node,
+    Observed,
+    Pod,
+    deployment_from,
+)
 from quire_operator.planner.plan import Plan, plan
 from quire_operator.planner.settings import GatewayPlace, PlannerSettings
 from quire_operator.resource.reading import InferenceService, read
@@ -53,6 +60,11 @@ def service(
     )
 
 
+def gateways(*addresses: str) -> dict[bool, GatewayPods]:
+    """Gateways without TLS that take requests."""
+    return {False: GatewayPods(taking=addresses)}
+
+
 def external(replicas: int) -> dict[str, Any]:
     """Parts of a spec whose replicas are written from outside."""
     return {"replicas": replicas, "scaling": {"mode": "External"}}
@@ -90,7 +102,7 @@ class Cluster:
             pods=tuple(self.pods),
             nodes=tuple(self.nodes),
             root_secret=b"s" * 32,
-            gateway_addresses=("10.0.0.1",),
+            gateways=gateways("10.0.0.1"),
         )
 
     def plan(self) -> Plan:

@@ -8,7 +8,7 @@ from msgspec import convert
 from quire_engine.protocol.state import EngineState
 from quire_operator.planner.observed import Engine, Observed, Pod, engine_from, pod_from
 from quire_operator.planner.plan import Plan, plan
-from tests.unit.control.builders import L4, NOW, SETTINGS, external, service
+from tests.unit.control.builders import L4, NOW, SETTINGS, external, gateways, service
 
 BODY: dict[str, Any] = {
     "metadata": {
@@ -31,7 +31,7 @@ def planned(*pods: Pod, **observed: Any) -> Plan:
         service=service(L4, **external(1)),
         pods=pods,
         root_secret=b"s" * 32,
-        gateway_addresses=("10.0.0.1",),
+        gateways=gateways("10.0.0.1"),
     )
     return plan(replace(seen, **observed), SETTINGS, NOW)
 

@@ -118,8 +118,8 @@ def test_without_a_gateway_nobody_is_answered_and_it_is_said() -> None:
     cluster = Cluster(service(L4, **external(1)), {"l4": 1})
     cluster.settle()
     none = plan(cluster.observe(), replace(SETTINGS, gateway=None), NOW)
-    away = plan(replace(cluster.observe(), gateway_addresses=()), SETTINGS, NOW)
-    blind = plan(replace(cluster.observe(), gateway_addresses=(), nodes=None), SETTINGS, NOW)
+    away = plan(replace(cluster.observe(), gateways={}), SETTINGS, NOW)
+    blind = plan(replace(cluster.observe(), gateways={}, nodes=None), SETTINGS, NOW)
 
     assert said(none, "Ready")[:2] == ("False", "NoGateway")
     assert "--gateway-namespace" in said(none, "Degraded")[2]

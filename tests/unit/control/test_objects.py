@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,19 +11,21 @@ from quire_gateway.routing.access import Access
 from quire_gateway.routing.document import read_documents
 from quire_operator.planner.api_keys import read_keys
 from quire_operator.planner.documents import routing_map
-from quire_operator.planner.observed import Observed, SecretsSeen
+from quire_operator.planner.observed import GatewayPods, Observed, SecretsSeen
 from quire_operator.planner.plan import plan
 from quire_operator.planner.settings import PlannerSettings, RouteParent
-from tests.unit.control.builders import L4, NOW, SETTINGS, external, service
+from tests.unit.control.builders import L4, NOW, SETTINGS, external, gateways, service
 
 WITH_GATEWAY = replace(SETTINGS, token_epoch=3)
 SECRET = b"s" * 32
 
 
 def objects(
-    settings: PlannerSettings = WITH_GATEWAY, addresses: tuple[str, ...] = (), **spec: Any
+    settings: PlannerSettings = WITH_GATEWAY,
+    pods: Mapping[bool, GatewayPods] | None = None,
+    **spec: Any,
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    seen = Observed(service=service(L4, **spec), root_secret=SECRET, gateway_addresses=addresses)
+    seen = Observed(service=service(L4, **spec), root_secret=SECRET, gateways=pods or {})
     made = plan(seen, settings, NOW)
     return {(one["kind"], one["metadata"]["name"]): one for one in made.objects}
 
@@ -41,7 +44,7 @@ def test_everything_belongs_to_the_service_and_names_its_service() -> None:
 
 
 def test_the_way_in_leads_to_the_gateways_pods_in_their_namespace() -> None:
-    made = objects(addresses=("10.0.0.2", "10.0.0.1", "fd00::1"))
+    made = objects(pods=gateways("10.0.0.2", "10.0.0.1", "fd00::1"))
 
     assert "selector" not in made["Service", "chat"]["spec"]
     four = made["EndpointSlice", "chat-gateway-ipv4"]
@@ -62,13 +65,15 @@ def test_where_gateways_speak_tls_every_way_to_them_says_so() -> None:
     assert WITH_GATEWAY.gateway is not None
     settings = replace(WITH_GATEWAY, gateway=replace(WITH_GATEWAY.gateway, is_tls=True))
     wanted = {"host": "m.example.com"}
-    made = objects(settings, ("10.0.0.1",), ingress=wanted, access={"public": True})
+    pods = {True: GatewayPods(taking=("10.0.0.1",))}
+    made = objects(settings, pods, ingress=wanted, access={"public": True})
 
     way_in = made["Service", "chat"]
     assert [(one["name"], one["port"]) for one in way_in["spec"]["ports"]] == [("https", 443)]
     assert way_in["metadata"]["annotations"]["projectcontour.io/upstream-protocol.tls"] == "443"
     # a slice belongs to the Service's port of the same name
-    assert made["EndpointSlice", "chat-gateway-ipv4"]["ports"][0]["name"] == "https"
+    assert made["EndpointSlice", "chat-gateway-tls-ipv4"]["ports"][0]["name"] == "https"
+    assert ("EndpointSlice", "chat-gateway-ipv4") not in made
     ingress = made["Ingress", "chat"]
     path = ingress["spec"]["rules"][0]["http"]["paths"][0]
     assert path["backend"]["service"]["port"] == {"name": "https"}

@@ -12,7 +12,7 @@ from quire_operator.planner.api_keys import read_keys
 from quire_operator.planner.observed import Observed
 from quire_operator.planner.plan import plan
 from quire_operator.resource.reading import read
-from tests.unit.control.builders import SETTINGS
+from tests.unit.control.builders import SETTINGS, gateways
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((ROOT / "manifests/samples").glob("*.yaml"))
@@ -25,7 +25,7 @@ def documents(file: Path, kind: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_has_a_plan_without_anything_wrong(file: Path) -> None:
     (body,) = documents(file, "InferenceService")
-    observed = Observed(service=read(body), root_secret=b"s" * 32, gateway_addresses=("10.0.0.1",))
+    observed = Observed(service=read(body), root_secret=b"s" * 32, gateways=gateways("10.0.0.1"))
     made = plan(observed, SETTINGS, datetime(2026, 1, 1, tzinfo=UTC))
     conditions = {one.type: one for one in made.status.conditions}
 

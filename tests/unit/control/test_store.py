@@ -5,7 +5,7 @@ from typing import Any
 from quire_operator.cluster.store import Store, mark_of
 
 
-def pod(name: str, *, service: str = "chat", phase: str = "Running", **metadata: Any) -> Any:
+def pod(name: str, *, service: str = "chat", **metadata: Any) -> Any:
     return {
         "metadata": {
             "namespace": "ns",
@@ -16,7 +16,7 @@ def pod(name: str, *, service: str = "chat", phase: str = "Running", **metadata:
             **metadata,
         },
         "spec": {"nodeName": "n", "containers": ["much"]},
-        "status": {"phase": phase, "podIP": "10.0.0.1"},
+        "status": {"phase": "Running", "podIP": "10.0.0.1"},
     }
 
 
@@ -24,7 +24,8 @@ def test_only_what_is_kept_counts_as_a_change() -> None:
     store = Store()
     assert store.put("Pod", pod("a"))
     assert not store.put("Pod", pod("a", resourceVersion="8", managedFields=["more"]))
-    assert not store.put("Pod", pod("a", phase="Odd"))
+    odd = pod("a")
+    assert not store.put("Pod", odd | {"status": odd["status"] | {"qosClass": "Odd"}})
     assert store.put("Pod", pod("a", deletionTimestamp="now"))
 
     kept = store.get("Pod", ("ns", "a"))

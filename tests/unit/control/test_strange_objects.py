@@ -1,5 +1,6 @@
 """Objects that are not as one expects them spoil no look at others, and count for nothing."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -11,11 +12,8 @@ from quire_operator.planner.events import Event
 from quire_operator.planner.observed import node_from
 from quire_operator.planner.unread import of_failure
 from quire_operator.reconciling.event_writer import EventWriter
-from quire_operator.reconciling.observing import (
-    engine_pods,
-    gateway_addresses,
-    observe_replicas,
-)
+from quire_operator.reconciling.gateways import gateway_addresses, gateway_pods
+from quire_operator.reconciling.observing import engine_pods, observe_replicas
 from quire_operator.reconciling.ownership import owner_beside
 from tests.unit.control.builders import GATEWAY, L4, NOW, service
 
@@ -119,6 +117,25 @@ def test_gateways_of_which_all_nodes_are_missed_stay_and_of_which_some_are_go() 
     assert gateway_addresses(store, GATEWAY) == ("10.0.0.1", "10.0.0.2")
     store.put("Pod", _gateway("missed-2", "10.0.0.2", Ready="True", ContainersReady="True"))
     assert gateway_addresses(store, GATEWAY) == ("10.0.0.2",)
+
+
+def test_gateways_without_a_label_speak_as_was_said_and_those_that_are_over_do_not_count() -> None:
+    store = Store()
+    said = {"true": "10.0.0.1", "false": "10.0.0.2", "": "10.0.0.3", "yes": "10.0.0.4"}
+    for value, address in said.items():
+        pod = _gateway(f"g{address[-1]}", address, Ready="True")
+        pod["metadata"]["labels"]["serving.quire.dev/gateway-tls"] = value
+        store.put("Pod", pod)
+    tls = replace(GATEWAY, is_tls=True)
+    found = {kind: pods.taking for kind, pods in gateway_pods(store, tls).items()}
+    assert found == {True: ("10.0.0.1", "10.0.0.3", "10.0.0.4"), False: ("10.0.0.2",)}
+    assert gateway_addresses(store, tls) == tuple(said.values())
+
+    evicted = _gateway("g2", "10.0.0.2", Ready="False")
+    evicted["status"]["phase"] = "Failed"
+    evicted["metadata"]["labels"]["serving.quire.dev/gateway-tls"] = "false"
+    store.put("Pod", evicted)
+    assert gateway_pods(store, tls).keys() == {True}
 
 
 def _controlled(kind: str, name: str, uid: str, labels: dict[str, str]) -> dict[str, Any]:
