@@ -38,6 +38,7 @@ _log = logging.getLogger(__name__)
 _MOST_PAUSE_SECONDS = 1.0
 """Between tries to reach the API server, and to find the CRD."""
 _COUNT_SECONDS = 5.0
+_REFUSED = (401, 403)
 
 
 async def run(settings: OperatorSettings) -> int:
@@ -62,6 +63,7 @@ class _Operator:
         self._watching = Watching(
             self._store,
             enqueue=self._queue.add,
+            doubt=lambda key: self._reconciler.doubt(key),
             namespaces=settings.watched_namespaces,
             may_see_nodes=may_see_nodes,
             gateway=planner.gateway,
@@ -196,8 +198,8 @@ class _Operator:
                 if missing is None:
                     break
                 _log.warning("waiting: the cluster has no %ss; %s", missing.kind, _remedy(missing))
-            except RetryableError as error:
-                _log.warning("waiting for the API server: %s", error)
+            except ApiError as error:
+                _say_what_is_awaited(error)
             await asyncio.sleep(pause)
         self._is_installed.set()
 
@@ -244,12 +246,10 @@ class _Operator:
                 if await self._watching.is_complete(self._api):
                     self._is_synced = True
                     return
-            except RetryableError as error:
-                _log.warning("waiting for the API server: %s", error)
             except ApiError as error:
                 if error.status == 404:
                     raise _not_installed(error, self._settings.operator_namespace) from error
-                raise
+                _say_what_is_awaited(error)
             await asyncio.sleep(pause)
 
     async def _look_at_root(self) -> None:
@@ -303,6 +303,23 @@ def _remedy(missing: Kind) -> str:
     if missing is SERVICES:
         return "`kubectl apply --server-side -f manifests/crds` brings them"
     return "install the kinds of the Gateway API, or leave --http-route-gateway out"
+
+
+def _say_what_is_awaited(error: ApiError) -> None:
+    """Log why a start goes no further; raise what does not pass by itself.
+
+    An API server that starts refuses everybody until it has read its roles.
+    """
+    if error.status in _REFUSED:
+        _log.warning(
+            "waiting for rights: %s; manifests/operator-rbac.yaml, and the chart, have all that the"
+            " operator needs",
+            error,
+        )
+    elif isinstance(error, RetryableError):
+        _log.warning("waiting for the API server: %s", error)
+    else:
+        raise error
 
 
 def _pauses() -> Iterator[float]:

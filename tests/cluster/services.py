@@ -73,3 +73,9 @@ def reasons(cluster: Cluster, namespace: str) -> list[str]:
     """Of the events that the operator wrote."""
     events = cluster.api.get(PATHS["event"].format(namespace))["items"]
     return [one["reason"] for one in events if one["involvedObject"]["kind"] == "InferenceService"]
+
+
+def tokens(cluster: Cluster, namespace: str) -> str:
+    """Those that the Secret of engines has; empty where there is none."""
+    ran = cluster.api.run("get", "secret/chat-internal", f"--namespace={namespace}", "-o", "json")
+    return str(json.loads(ran.stdout)["data"]["tokens"]) if ran.returncode == 0 else ""

@@ -8,7 +8,7 @@ import pytest
 from hack.cluster.cluster import Cluster
 from tests.api.servers import wait_until
 from tests.cluster.operators import SYSTEM, RunningOperator
-from tests.cluster.services import get, make, wait_for_status
+from tests.cluster.services import FIXED, get, make, tokens, wait_for_status
 
 
 def test_deleting_works_with_the_operator_stopped(
@@ -173,3 +173,19 @@ def test_an_older_service_takes_over_no_name_that_another_has_at_a_host(
 
         make(api_cluster, namespace, "chat", model=source | {"name": "n"}, **shared)
         wait_until(lambda: routed("a-older") == ["a-older", "m"], seconds=60)
+
+
+def test_a_new_pod_finds_the_tokens_that_somebody_deleted(
+    api_cluster: Cluster, kubeconfig: Path, log: Path, namespace: str
+) -> None:
+    never = [f"--{name}-seconds=3600" for name in ("poll", "secrets", "resync")]
+    here = f"--namespace={namespace}"
+    with RunningOperator(kubeconfig, log, "--lease-seconds=3", *never):
+        make(api_cluster, namespace)
+        wait_for_status(api_cluster, namespace)
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        wait_until(lambda: len(api_cluster.api.get(pods)["items"]) == FIXED["replicas"])
+        before = tokens(api_cluster, namespace)
+        api_cluster.api.call("delete", "secret/chat-internal", here)
+        api_cluster.api.call("delete", "pods", "--all", here)
+        wait_until(lambda: tokens(api_cluster, namespace) == before, seconds=60)

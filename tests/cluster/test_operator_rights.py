@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 
 from hack.cluster.cluster import Cluster
@@ -26,6 +27,31 @@ def test_a_cluster_without_its_namespace_ends_it_with_what_to_do(
 
     assert "`kubectl create namespace nowhere`" in log.read_text()
     assert "Traceback" not in log.read_text()
+
+
+def test_without_rights_it_waits_for_them_and_says_which(
+    api_cluster: Cluster, kubeconfig: Path, log: Path
+) -> None:
+    every = {one["kind"]: one for one in rbac.cluster_wide(SYSTEM, LEASE, ROOT)}
+    role, binding = every["ClusterRole"], every["ClusterRoleBinding"]
+    api_cluster.api.call("delete", "clusterrolebinding", binding["metadata"]["name"])
+    operator = RunningOperator(kubeconfig, log, "--lease-seconds=3", "--log-format=text")
+    try:
+        wait_until(lambda: 'cannot list resource "inferenceservices"' in log.read_text(), 90)
+        # it sees services then, and no nodes
+        fewer = [rule for rule in role["rules"] if rule["resources"] != ["nodes"]]
+        api_cluster.api.apply(role | {"rules": fewer}, binding)
+        wait_until(lambda: 'cannot list resource "nodes"' in log.read_text(), 90)
+        assert "manifests/operator-rbac.yaml" in log.read_text()
+        assert operator.process.poll() is None
+        probes = [f"http://127.0.0.1:{operator.port}/{path}" for path in ("healthz", "readyz")]
+        assert [httpx.get(one, timeout=60).status_code for one in probes] == [200, 503]
+
+        api_cluster.api.apply(role)
+        operator.wait_until_ready()
+    finally:
+        operator.kill()
+        install(api_cluster)
 
 
 def test_its_rights_are_those_that_are_listed_and_no_others(

@@ -10,7 +10,7 @@ import pytest
 from hack.cluster.cluster import Cluster
 from tests.api.servers import wait_until
 from tests.cluster.operators import RunningOperator, install, uninstall
-from tests.cluster.services import Body, get, make, wait_for_status
+from tests.cluster.services import Body, get, make, tokens, wait_for_status
 from tests.cluster.test_operator_keys import degraded, wait_for_reason
 
 GATEWAYS = "gateways"
@@ -208,6 +208,38 @@ def test_what_others_add_beside_ours_goes(
     assert degraded(api_cluster, namespace)[0] != "ApplyRefused"
 
 
+def test_what_somebody_made_immutable_is_made_anew_or_the_remedy_said(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    here = f"--namespace={namespace}"
+
+    def patch(what: str, **patch: Any) -> None:
+        flags = ("--type=merge", f"-p={json.dumps(patch | {'immutable': True})}")
+        api_cluster.api.call("patch", what, here, *flags)
+
+    def may_change(name: str) -> bool:
+        found = get(api_cluster, "configmap", namespace, name)
+        return found is not None and "immutable" not in found
+
+    make(api_cluster, namespace)
+    wait_for_status(api_cluster, namespace)
+    before = tokens(api_cluster, namespace)
+    maps = ("chat-live", "chat-routing")
+    for name in maps:
+        patch(f"configmap/{name}")
+    assert not any(map(may_change, maps))
+    make(api_cluster, namespace, memoryPressure={"admission": 71})  # both tell of it
+    wait_until(lambda: all(map(may_change, maps)))
+
+    patch("secret/chat-internal", stringData={"tokens": "theirs"})
+    remedy = f"`kubectl delete secret chat-internal {here}`"
+    wait_until(lambda: remedy in degraded(api_cluster, namespace)[1])
+    assert degraded(api_cluster, namespace)[0] == "ApplyRefused"
+    api_cluster.api.call("delete", "secret/chat-internal", here)
+    wait_until(lambda: tokens(api_cluster, namespace) == before)
+    wait_until(lambda: degraded(api_cluster, namespace)[0] != "ApplyRefused")
+
+
 def _kept(cluster: Cluster, namespace: str) -> str:
     return _kept_in(get(cluster, "deployment", namespace, "chat-l4"))
 
@@ -223,16 +255,10 @@ def test_the_tokens_of_engines_are_put_right_while_engines_do_not_answer(
     make(api_cluster, namespace)
     wait_for_status(api_cluster, namespace)
     here = f"--namespace={namespace}"
-
-    def tokens() -> str:
-        answer = api_cluster.api.run("get", "secret/chat-internal", here, "-o", "json")
-        return str(json.loads(answer.stdout)["data"]["tokens"]) if answer.returncode == 0 else ""
-
-    wait_until(lambda: bool(tokens()), seconds=60)
-    before = tokens()
+    before = tokens(api_cluster, namespace)
     api_cluster.api.call("delete", "secret/chat-internal", here)
-    wait_until(lambda: tokens() == before, seconds=60)
+    wait_until(lambda: tokens(api_cluster, namespace) == before, seconds=60)
     api_cluster.api.call(
         "patch", "secret/chat-internal", here, "--type=merge", '-p={"stringData":{"tokens":"x"}}'
     )
-    wait_until(lambda: tokens() == before, seconds=60)
+    wait_until(lambda: tokens(api_cluster, namespace) == before, seconds=60)

@@ -32,13 +32,20 @@ task that does not let itself be cancelled would keep a leader that sees nothing
 
 
 class Watching:
-    """Which objects are watched, and what follows from a change."""
+    """Which objects are watched, and what follows from a change.
+
+    Parameters
+    ----------
+    doubt
+        Have a service's Secret looked at, which is not watched: a pod that is made mounts it.
+    """
 
     def __init__(
         self,
         store: Store,
         *,
         enqueue: Callable[[Key], None],
+        doubt: Callable[[Key], None],
         namespaces: tuple[str, ...],
         may_see_nodes: bool,
         gateway: GatewayPlace | None,
@@ -46,6 +53,7 @@ class Watching:
     ) -> None:
         self._store = store
         self._enqueue = enqueue
+        self._doubt = doubt
         self._namespaces = namespaces
         self._gateway = gateway
         made = [kind for kind in MADE if with_routes or kind is not HTTP_ROUTES]
@@ -178,6 +186,8 @@ class Watching:
                 is_new = self._store.put(kind.kind, body)
             if not is_new:
                 return
+            if kind is PODS and before is None and (owner := service_of(body)) is not None:
+                self._doubt(owner)
             self._changed(kind, body)
             if before is not None and self._audience(kind, before) != self._audience(kind, body):
                 self._changed(kind, before)  # those that it matters to no more

@@ -2,7 +2,8 @@
 
 An object is applied when its content is not what was applied last, or when somebody changed or
 deleted it since; never one that is somebody else's. Secrets are not watched: one is compared with
-the API server's when there is a doubt. What should not be any more is deleted.
+the API server's when there is a doubt. What should not be any more is deleted, and what somebody
+made immutable is made anew.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from quire_operator.cluster.api import Body, ClusterApi
-from quire_operator.cluster.kinds import BY_NAME, MADE
+from quire_operator.cluster.kinds import BY_NAME, MADE, SECRETS
 from quire_operator.cluster.store import Key, Mark, Store, key_of, mark_of
 from quire_operator.errors import ApiError, ForeignObjectError
 from quire_operator.planner.names import MANAGER
@@ -26,6 +27,7 @@ _Place = tuple[str, Key]
 """Kind and key."""
 
 _INVALID = 422
+_MAY_BE_IMMUTABLE = ("ConfigMap", "Secret")
 _WATCHED = frozenset(kind.kind for kind in MADE)
 
 
@@ -129,7 +131,11 @@ class Applier:
         try:
             result = await self._api.apply(body, MANAGER)
         except ApiError as error:
-            if error.status != _INVALID or is_new or not part:
+            if error.status != _INVALID or is_new:
+                raise
+            if kind in _MAY_BE_IMMUTABLE:
+                return await self._make_anew(body, error)
+            if not part:
                 raise
             # by itself, or only together with theirs: a port of ours under another number
             await self._api.put_right(body, *part)
@@ -137,6 +143,22 @@ class Applier:
         if part and part_of_others(kind, result["metadata"]):
             return await self._api.put_right(body, *part)
         return result
+
+    async def _make_anew(self, body: Body, error: ApiError) -> Body:
+        """Delete an object of ours that somebody made immutable, and make it again.
+
+        Secrets the operator may not delete: what to do is said.
+        """
+        kind, (namespace, name) = BY_NAME[body["kind"]], key_of(body)
+        live = await self._api.get(kind, namespace, name)
+        if live is None or not live.get("immutable"):
+            raise error
+        if kind is SECRETS:
+            remedy = f"`kubectl delete secret {name} --namespace={namespace}`, and it is made anew"
+            words = f"somebody made it immutable, and the operator may delete no Secret: {remedy}"
+            raise ApiError(f"{error}; {words}", error.status, words) from error
+        await self._api.delete(kind, namespace, name, live["metadata"]["uid"])
+        return await self._api.apply(body, MANAGER)
 
     async def _find(self, service: Key, kind: str, key: Key) -> Mapping[str, Any] | None:
         """An object as it is: what others made has not our labels, and no watch brings it."""

@@ -8,6 +8,7 @@ def test_an_operator_whose_watches_have_failed_for_good_does_not_stay() -> None:
     watching = Watching(
         Store(),
         enqueue=lambda key: None,
+        doubt=lambda key: None,
         namespaces=(),
         may_see_nodes=False,
         gateway=None,
