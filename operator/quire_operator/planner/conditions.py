@@ -175,8 +175,9 @@ def _from_outside(observed: Observed) -> str:
     kept = held(observed)
     if kept is None:
         return "spec.replicas is written from outside"
+    stay = "stays" if kept.replicas == 1 else "stay"
     return (
-        f"{num_replicas(kept.replicas)} stay as under Auto until spec.replicas, which is"
+        f"{num_replicas(kept.replicas)} {stay} as under Auto until spec.replicas, which is"
         f" {kept.spec_replicas}, is set to another number"
     )
 

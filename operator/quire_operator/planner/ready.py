@@ -105,6 +105,8 @@ def _more_to_come(findings: Findings, said: Mapping[ConditionType, Said]) -> str
 def _how_to_start(observed: Observed) -> str:
     """What brings a first replica."""
     if observed.service.spec.scaling.mode == "Auto":
+        if observed.service.spec.scaling.max_replicas == 0:
+            return "scaling.maxReplicas is 0: set it to 1 or more"
         if observed.is_scaling:
             return "the first request brings one"
         return "this operator starts none by itself; set scaling.minReplicas to 1 or more"

@@ -99,7 +99,7 @@ Host = Annotated[
     ),
 ]
 """A host name, without scheme and port."""
-ServedName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[\w.:/@-]+$")]
+ServedName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:/@-]+$")]
 """What clients put in "model"."""
 Source = Annotated[
     str,

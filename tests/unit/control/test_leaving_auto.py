@@ -54,6 +54,12 @@ def test_what_runs_stays_where_it_runs(mode: str) -> None:
     assert "2 replicas stay as under Auto" in said(cluster.plan(), "ScalingActive")[2]
 
 
+def test_a_single_one_that_stays_is_said_so() -> None:
+    cluster = scaled(l4=1, h100=0)
+    leave(cluster, "Recommend")
+    assert "1 replica stays as under Auto" in said(cluster.plan(), "ScalingActive")[2]
+
+
 @MODES
 @pytest.mark.parametrize("replicas", [3, 0])
 def test_spec_replicas_counts_once_it_is_set_anew(mode: str, replicas: int) -> None:

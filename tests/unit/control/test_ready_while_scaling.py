@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from quire_operator.planner.plan import plan
+from quire_operator.scaling.outcome import Outcome
 from tests.unit.control.builders import H100, L4, Cluster, external, service
 from tests.unit.control.plans import said
 
@@ -107,3 +109,13 @@ def test_from_none_it_stays_ready_as_long_as_there_is_a_node(free: int, ready: s
 
     assert said(cluster.plan(), "Ready")[0] == ready
     assert said(cluster.plan(), "Available")[0] == "False"
+
+
+@pytest.mark.parametrize(("most", "words"), [(0, "scaling.maxReplicas is 0"), (1, "first request")])
+def test_what_would_bring_a_first_replica_is_said(most: int, words: str) -> None:
+    auto = service(H100, replicas=0, scaling={"minReplicas": 0, "maxReplicas": most})
+    cluster = Cluster(auto, {"h100": 1})
+    observed = replace(cluster.observe(), is_scaling=True, scaled=Outcome(replicas={"h100": 0}))
+    _, reason, message = said(plan(observed, cluster.settings, cluster.now), "Ready")
+    assert reason == "ScaledToZero"
+    assert words in message

@@ -74,6 +74,13 @@ def text(**values: str) -> bytes:
     return made.encode()
 
 
+@pytest.mark.parametrize("name", ["modèle", "モデル", "a b", 'a"b'])
+def test_a_models_name_that_a_cluster_refuses_is_refused(name: str) -> None:
+    body = text(SOURCE=f'"hf://a/b", name: {json.dumps(name)}')
+    with pytest.raises(FileError, match=r"spec\.model\.name"):
+        read_text(body, "file")
+
+
 @pytest.mark.parametrize("value", STRANGE.values(), ids=STRANGE.keys())
 @pytest.mark.parametrize("place", GOOD)
 def test_a_strange_value_anywhere_is_used_or_refused(place: str, value: str) -> None:
