@@ -208,6 +208,73 @@ def test_a_class_of_ingresses_that_is_not_there_is_said_with_the_patch(installed
     installed.api.call("delete", "qis/wants-nginx")
 
 
+def test_a_route_that_no_gateway_takes_is_said(installed: Cluster) -> None:
+    access = {"public": True}
+    body = service("by-route", ingress={"host": "chat.example"}, access=access)
+    assert apply(installed, body).returncode == 0
+    installed.api.apply(_kind_of_routes())
+    name = "crd/httproutes.gateway.networking.k8s.io"
+    installed.api.call("wait", "--for=condition=Established", name, "--timeout=60s")
+    route = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {
+            "namespace": "default",
+            "name": "by-route",
+            "labels": {"app.kubernetes.io/managed-by": "quire-operator"},
+        },
+        "spec": {"parentRefs": [{"namespace": "infra", "name": "public"}]},
+    }
+    installed.api.apply(route)
+
+    def found() -> list[Body]:
+        return _examine(installed.kubeconfig)["ingress"]
+
+    assert "default/by-route: is there a Gateway infra/public? -> kubectl" in _words(found())
+    assert "no ingress class" not in _words(found())
+    for status, level, words in (
+        ("False", "warn", "leads nowhere: NotAllowed: not from there"),
+        ("True", "ok", "default/by-route is accepted"),
+    ):
+        said = {"reason": "NotAllowed", "message": "not from there"}
+        conditions = [{"type": "Accepted", "status": status, **said}]
+        patch = json.dumps({"status": {"parents": [{"conditions": conditions}]}})
+        flags = ("--subresource=status", "--type=merge", f"--patch={patch}")
+        installed.api.call("patch", "httproutes/by-route", *flags)
+        assert _levels(found()) == {level}
+        assert words in _words(found())
+    installed.api.call("delete", name)
+    installed.api.call("delete", "qis/by-route")
+
+
+def _kind_of_routes() -> Body:
+    """HTTPRoutes with whatever fields."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    group = "gateway.networking.k8s.io"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"httproutes.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": group,
+            "names": {"kind": "HTTPRoute", "plural": "httproutes"},
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": anything},
+                    "subresources": {"status": {}},
+                }
+            ],
+        },
+    }
+
+
 def test_who_may_see_little_is_told_what_was_not_checked(
     installed: Cluster, tmp_path: Path
 ) -> None:

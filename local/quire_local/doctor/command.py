@@ -60,7 +60,7 @@ def _checks(parsed: argparse.Namespace) -> Findings:
 def check_cluster(kubeconfig: str | None, context: str | None) -> Findings:
     """All checks of a cluster; those that the user may not make are told, and others go on."""
     from quire_local.cluster.api import ClusterApi, ClusterError
-    from quire_local.doctor import installation, nodes, operator, services
+    from quire_local.doctor import installation, nodes, operator, services, ways_in
 
     contexts = "kubectl config get-contexts; kubectl cluster-info"
     try:
@@ -79,7 +79,7 @@ def check_cluster(kubeconfig: str | None, context: str | None) -> Findings:
         known, told = [], iter([warn("services", f"not checked: {error}", _ADMIN)])
     yield from _one("nodes", lambda: nodes.check_nodes(api, known))
     yield from _one("images", lambda: services.check_images(api))
-    yield from _one("ingress", lambda: services.check_ways_in(api, known))
+    yield from _one("ingress", lambda: ways_in.check_ways_in(api, known))
     yield from _one("monitoring", lambda: services.check_monitoring(api))
     yield from told
 

@@ -1,4 +1,4 @@
-"""What stands in the way of services: images, ways in, their own conditions, monitoring."""
+"""What stands in the way of services: images, their own conditions, monitoring."""
 
 from typing import Any
 
@@ -83,39 +83,6 @@ def _all_well(how: str, names: list[str]) -> Findings:
         yield ok("services", f"{names[0]} and {len(names) - 1} more: {how}")
     else:
         yield from (ok("services", f"{name} is {how}") for name in names)
-
-
-def check_ways_in(api: ClusterApi, services: list[Body]) -> Findings:
-    """Whether an Ingress that services ask for would be served."""
-    classes = {
-        one["metadata"]["name"]: one["spec"].get("controller", "")
-        for one in api.items("/apis/networking.k8s.io/v1/ingressclasses")
-    }
-    wants = [one for one in services if one["spec"].get("ingress")]
-    if not classes:
-        words = "no ingress class: services are reached inside the cluster alone"
-        fix = "kubectl apply -f https://projectcontour.io/quickstart/contour.yaml   # or another"
-        yield warn("ingress", words, fix) if wants else ok("ingress", f"{words}, as none asks")
-        return
-    told = ", ".join(f"{name} ({controller})" for name, controller in classes.items())
-    yield ok("ingress", told)
-    for service in wants:
-        yield from _way_in(api, service, set(classes))
-
-
-def _way_in(api: ClusterApi, service: Body, classes: set[str]) -> Findings:
-    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
-    asked = service["spec"]["ingress"].get("className")
-    if asked and asked not in classes:
-        words = f"{namespace}/{name} asks for the class {asked}: there is {', '.join(classes)}"
-        patch = f'{{"spec":{{"ingress":{{"className":"{min(classes)}"}}}}}}'
-        fix = f"kubectl --namespace {namespace} patch qis {name} --type=merge --patch '{patch}'"
-        yield warn("ingress", words, fix)
-        return
-    found = api.get(f"/apis/networking.k8s.io/v1/namespaces/{namespace}/ingresses/{name}")
-    if found and not found.get("status", {}).get("loadBalancer", {}).get("ingress"):
-        words = f"no controller has taken the Ingress {namespace}/{name}: it has no address"
-        yield warn("ingress", words, f"kubectl --namespace {namespace} describe ingress {name}")
 
 
 def check_monitoring(api: ClusterApi) -> Findings:
