@@ -14,7 +14,7 @@ from typing import Any
 import kopf
 
 from quire_engine.startup_heap import freeze_startup_heap
-from quire_operator import root_secret, web
+from quire_operator import last_resort, root_secret, web
 from quire_operator.cluster.api import ClusterApi
 from quire_operator.cluster.kinds import SERVICES, Kind
 from quire_operator.cluster.leader import Leader
@@ -39,6 +39,9 @@ _MOST_PAUSE_SECONDS = 1.0
 """Between tries to reach the API server, and to find the CRD."""
 _COUNT_SECONDS = 5.0
 _REFUSED = (401, 403)
+_ENDING_SECONDS = 20.0
+"""An end that nobody asked for may take so long. A task that does not let itself be cancelled would
+keep a process that sees nothing any more, and the kubelet from starting it again."""
 
 
 async def run(settings: OperatorSettings) -> int:
@@ -115,6 +118,9 @@ class _Operator:
         self._is_installed = asyncio.Event()
         self._is_synced = False
         self._stop = asyncio.Event()
+        self._cut: asyncio.Future[asyncio.Task[Any]] = asyncio.get_running_loop().create_future()
+        """The first task of kopf's that has ended: then nothing is seen any more, though kopf goes
+        on until all others have ended, too."""
 
     def _make_scaling(self, gateway: GatewayPlace | None, *, may_see_nodes: bool) -> Scaling | None:
         """None without a gateway, of which nothing is heard then, or where it is not wanted."""
@@ -154,10 +160,15 @@ class _Operator:
         watch = asyncio.create_task(self._watch(started, stopped), name="watch")
         asked = asyncio.create_task(self._wait_for_signal(started), name="signal")
         try:
-            done, _ = await asyncio.wait((work, watch, asked), return_when=asyncio.FIRST_COMPLETED)
+            ends = (work, watch, asked, self._cut)
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if asked not in done:
-                for task in done:
-                    _log_end(task)
+                last_resort.end_within(_ENDING_SECONDS)
+                ended = {task.get_name(): task for task in (work, watch) if task in done}
+                if self._cut in done:
+                    ended["watch"] = self._cut.result()
+                for name, task in ended.items():
+                    _log_end(name, task)
                 return 1
             return 0
         finally:
@@ -178,7 +189,8 @@ class _Operator:
     async def _watch(self, started: asyncio.Event, stopped: asyncio.Event) -> None:
         await self._wait_until_installed()
         namespaces = self._settings.watched_namespaces
-        await kopf.operator(
+        others = asyncio.all_tasks()
+        tasks = await kopf.spawn_tasks(
             # kopf would take the user's name, and a container's user has none
             identity=self._identity,  # type: ignore[arg-type]
             registry=self._watching.registry(),
@@ -189,6 +201,13 @@ class _Operator:
             ready_flag=started,
             stop_flag=stopped,
         )
+        for task in tasks:
+            task.add_done_callback(self._note_end)
+        await kopf.run_tasks(tasks, ignored=others)
+
+    def _note_end(self, task: asyncio.Task[Any]) -> None:
+        if not self._cut.done():
+            self._cut.set_result(task)
 
     async def _wait_until_installed(self) -> None:
         """Wait for the CRD: it may come after the operator, or have been taken away."""
@@ -327,14 +346,14 @@ def _pauses() -> Iterator[float]:
     return chain((0.1, 0.2, 0.2, 0.4, 0.4, 0.8), repeat(_MOST_PAUSE_SECONDS))
 
 
-def _log_end(task: asyncio.Task[Any]) -> None:
+def _log_end(name: str, task: asyncio.Task[Any]) -> None:
     """Say why a task has ended, of a group that of its tasks which did."""
-    error = task.exception()
+    error = None if task.cancelled() else task.exception()
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     # where an error of ours was raised says nothing that its message does not
     trace = None if isinstance(error, OperatorError) else error
-    _log.error("%s ended: %s", task.get_name(), error or "unasked", exc_info=trace)
+    _log.error("%s ended: %s", name, error or "unasked", exc_info=trace)
 
 
 def _not_installed(error: ApiError, namespace: str) -> SettingsError:

@@ -65,15 +65,30 @@ def uninstall(cluster: Cluster) -> None:
 
 
 class RunningOperator:
-    """`python -m quire_operator`, ready when the block begins."""
+    """`python -m quire_operator`, ready when the block begins.
 
-    def __init__(self, kubeconfig: Path, log: Path, *flags: str) -> None:
+    Parameters
+    ----------
+    module
+        Another program that takes the same flags.
+    under
+        A command that runs it.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: Path,
+        log: Path,
+        *flags: str,
+        module: str = "quire_operator",
+        under: tuple[str, ...] = (),
+    ) -> None:
         self.port = free_port()
         self.log = log
-        arguments = ["-m", "quire_operator", "--http-host", "127.0.0.1", *flags]
+        arguments = ["-m", module, "--http-host", "127.0.0.1", *flags]
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, *arguments, "--http-port", str(self.port)],
+                [*under, sys.executable, *arguments, "--http-port", str(self.port)],
                 env=os.environ | {"KUBECONFIG": str(kubeconfig)},
                 stdout=file,
                 stderr=file,

@@ -1,14 +1,16 @@
 """Operators that stop, are replaced, or run side by side."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from hack.cluster.cluster import Cluster
+from quire_operator.resource.crd import NAME
 from tests.api.servers import wait_until
 from tests.cluster.operators import SYSTEM, RunningOperator
-from tests.cluster.services import FIXED, get, make, tokens, wait_for_status
+from tests.cluster.services import FIXED, PATHS, get, make, tokens, wait_for_status
 
 
 def test_deleting_works_with_the_operator_stopped(
@@ -189,3 +191,42 @@ def test_a_new_pod_finds_the_tokens_that_somebody_deleted(
         api_cluster.api.call("delete", "secret/chat-internal", here)
         api_cluster.api.call("delete", "pods", "--all", here)
         wait_until(lambda: tokens(api_cluster, namespace) == before, seconds=60)
+
+
+def test_a_kind_that_is_not_served_for_a_while_leaves_no_operator_that_sees_nothing(
+    api_cluster: Cluster, kubeconfig: Path, log: Path, namespace: str
+) -> None:
+    under = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child")
+    if subprocess.run([*under, "true"], check=False).returncode:
+        pytest.skip("this machine gives no namespace of processes, as a container has")
+    flags = ("--lease-seconds=300",)  # it outlasts what follows: who ends gives it back
+    stubborn = RunningOperator(
+        kubeconfig, log, *flags, module="tests.cluster.stubborn_operator", under=under
+    )
+    with stubborn as operator:
+        wait_until(lambda: operator.metric("quire_operator_is_leader") == 1, seconds=60)
+        make(api_cluster, namespace)
+        wait_for_status(api_cluster, namespace)
+        serve(api_cluster, is_served=False)
+        # kopf waits for a task that does not end, and its SIGKILL means nothing to process 1
+        assert operator.process.wait(timeout=120) == 1
+    assert "watch ended: 404" in log.read_text()
+
+    second = log.with_name("second.log")
+    later = RunningOperator(kubeconfig, second, *flags, "--log-format=text")  # by the kubelet
+    try:
+        wait_until(lambda: "waiting: the cluster has no" in second.read_text(), seconds=90)
+        serve(api_cluster, is_served=True)
+        make(api_cluster, namespace, replicas=5)
+        wait_for_replicas(api_cluster, namespace, 5)
+    finally:
+        serve(api_cluster, is_served=True)
+        later.kill()
+
+
+def serve(cluster: Cluster, *, is_served: bool) -> None:
+    """Have the API server serve the kind, or not."""
+    served = [{"op": "replace", "path": "/spec/versions/0/served", "value": is_served}]
+    cluster.api.call("patch", f"crd/{NAME}", "--type=json", f"--patch={json.dumps(served)}")
+    path = PATHS["qis"].format("default")
+    wait_until(lambda: (cluster.api.get(path) is not None) is is_served, seconds=60)

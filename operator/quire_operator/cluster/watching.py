@@ -26,9 +26,6 @@ _MADE_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGER}"
 _POD_SELECTOR = f"{ROLE_LABEL} in (engine, gateway)"
 _BACKOFFS = [0.5, 1.0, 2.0, *[3.0] * 600]
 """kopf ends when these are used up; half an hour without the API server's consent is enough."""
-_ENDING_SECONDS = 20.0
-"""kopf kills the process so long after a watch has failed for good, if it has not ended by then. A
-task that does not let itself be cancelled would keep a leader that sees nothing any more."""
 
 
 class Watching:
@@ -84,7 +81,7 @@ class Watching:
         settings.networking.connect_timeout = 3
         settings.networking.request_timeout = 10
         settings.watching.connect_timeout = 3
-        settings.process.ultimate_exiting_timeout = _ENDING_SECONDS
+        settings.process.ultimate_exiting_timeout = None  # it is of no use in a container
         for kind in (PODS, *MADE):
             group, _, version = kind.api_version.rpartition("/")
             selector = _POD_SELECTOR if kind is PODS else _MADE_SELECTOR
