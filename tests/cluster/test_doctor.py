@@ -160,6 +160,15 @@ def test_pods_that_do_not_start_are_told_in_their_own_words(installed: Cluster) 
     installed.api.call("delete", "pod/stuck", f"--namespace={SYSTEM}", "--now")
 
 
+def test_a_pod_that_crashes_is_told_with_what_it_said_last(installed: Cluster) -> None:
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off"}
+    said = "usage: ...\nerror: unrecognized arguments: --no-such\n"
+    _pod(installed, "gateway", "crashing", waiting=waiting, said=said)
+    words = _words(_examine(installed.kubeconfig)["gateway"])
+    assert "back-off; it said last: error: unrecognized arguments: --no-such" in words
+    installed.api.call("delete", "pod/crashing", f"--namespace={SYSTEM}", "--now")
+
+
 def test_a_pod_that_says_nothing_itself_is_told_by_its_last_warning(installed: Cluster) -> None:
     _pod(installed, "gateway", "mounting", waiting={"reason": "ContainerCreating"})
     words = _words(_examine(installed.kubeconfig)["gateway"])
@@ -336,6 +345,7 @@ def _pod(
     waiting: Body | None = None,
     namespace: str = SYSTEM,
     args: list[str] | None = None,
+    said: str = "",
 ) -> None:
     """A pod of which there is only the object, with a status as a kubelet would write it."""
     image = f"registry.example/{role}:1"
@@ -358,7 +368,9 @@ def _pod(
     status["podIPs"] = [{"ip": address}]
     if waiting:
         state = {"name": "main", "image": image, "imageID": "", "state": {"waiting": waiting}}
-        status["containerStatuses"] = [state | {"ready": False, "restartCount": 0}]
+        last = {"terminated": {"exitCode": 2, "message": said}} if said else {}
+        more = {"ready": False, "restartCount": 0, "lastState": last}
+        status["containerStatuses"] = [state | more]
     _write_status(cluster, f"pod/{name}", status, f"--namespace={namespace}")
 
 

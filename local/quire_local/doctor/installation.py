@@ -95,11 +95,19 @@ def pod_trouble(pod: Body) -> str:
     for container in status.get("containerStatuses") or ():
         waiting = container.get("state", {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return f"{waiting['reason']}: {waiting.get('message', '')}".strip(": ")
+            words = f"{waiting['reason']}: {waiting.get('message', '')}".strip(": ")
+            return f"{words}{_last_line(container)}"
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("message", condition.get("reason", "")))
     return ""
+
+
+def _last_line(container: Body) -> str:
+    """What a container said before it ended; empty where it said nothing."""
+    ended = container.get("lastState", {}).get("terminated") or {}
+    lines = str(ended.get("message") or "").strip().splitlines()
+    return f"; it said last: {lines[-1][:300]}" if lines else ""
 
 
 def readiness(api: ClusterApi, role: str, pods: list[Body]) -> Findings:

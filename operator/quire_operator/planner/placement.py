@@ -33,7 +33,7 @@ class Placement:
     short_since: Mapping[str, datetime] = field(default_factory=dict)
     """Accelerators that had no node in time, and since when."""
     num_missing: int = 0
-    """Replicas that no accelerator may take."""
+    """Replicas that no accelerator may take, and that no leaving one stands for."""
     look_again_at: datetime | None = None
     """When time alone will change this."""
 
@@ -59,7 +59,9 @@ def place(observed: Observed, settings: PlannerSettings, now: datetime) -> Place
         replicas=replicas,
         leaving=leaving,
         short_since=short,
-        num_missing=max(wanted_replicas(observed) - sum(replicas.values()), 0),
+        num_missing=max(
+            wanted_replicas(observed) - sum(replicas.values()) - sum(leaving.values()), 0
+        ),
         look_again_at=_next_change(observed, settings, short, now),
     )
 

@@ -11,6 +11,20 @@ from quire_operator.planner.observed import Node
 from tests.unit.control.builders import CPU, H100, L4, NOW, Cluster, external, service
 
 
+def test_one_that_is_renamed_while_it_has_all_gpus_is_said_to_wait_for_a_node() -> None:
+    cluster = Cluster(service(L4, **external(2)), {"l4": 2})
+    cluster.settle()
+    cluster.change(accelerators=[L4 | {"name": "renamed"}])
+    cluster.free_gpus["renamed"] = 1
+    cluster.settle()
+    cluster.wait(181)
+    cluster.settle()
+
+    assert cluster.num_ready() == 2
+    assert _condition(cluster, "GPUsAvailable")[:2] == ("False", "NoGPUNode")
+    assert _condition(cluster, "Degraded")[1] != "MaxReplicasReached"
+
+
 def test_the_cheapest_is_filled_first_whatever_the_order() -> None:
     cluster = Cluster(service(H100, L4, **external(9)), {"l4": 99, "h100": 99})
 
