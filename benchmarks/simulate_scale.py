@@ -15,6 +15,7 @@ of one core.
 import argparse
 import json
 import statistics
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +34,7 @@ _SLO = ServiceLevel(first_token_seconds=2.0, per_token_seconds=0.12)
 _MAX_MODEL_LEN = 8192
 _TYPES = ("t4", "l4", "a10g", "a100-80")
 _DAY_SECONDS = 600.0
+_TELL_SECONDS = 30.0
 _NUM_SERVICES, _NUM_GATEWAYS, _NUM_ENGINES, _RATE = 50, 20, 1000, 5000.0
 _LEAST_PRESSURE, _LEAST_ENGINES = 0.2, 3
 
@@ -181,8 +183,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     herd = Herd()
+
+    def look(several: Several) -> None:
+        herd.look(several)
+        if several.agenda.now % _TELL_SECONDS == 0.0:
+            print(f"{several.agenda.now:.0f} s simulated", file=sys.stderr, flush=True)
+
     services = make_services(options.share, options.seconds, options.requests_per_second)
-    several = Several(services, looked=herd.look)
+    several = Several(services, looked=look)
     began, wall = time.process_time(), time.perf_counter()
     results = several.run()
     figures = _figures(several, results, herd, time.process_time() - began)

@@ -1,6 +1,8 @@
 """What happens when: the only clock of a simulation."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 
 Action = Callable[[], None]
@@ -53,11 +55,24 @@ class Agenda:
 
     def run(self, until: Callable[[], bool]) -> None:
         """Let time pass until somebody says that it is enough, or nothing is left to happen."""
-        appointments = self._appointments
-        while appointments and not until():
-            time, _, appointment = heappop(appointments)
-            action = appointment.action
-            if action is None:
-                continue
-            self.now = time
-            action()
+        with _without_search_for_cycles():
+            appointments = self._appointments
+            while appointments and not until():
+                time, _, appointment = heappop(appointments)
+                action = appointment.action
+                if action is None:
+                    continue
+                self.now = time
+                action()
+
+
+@contextmanager
+def _without_search_for_cycles() -> Iterator[None]:
+    """Millions of objects are made and no cycles: looking for them took a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -176,9 +176,10 @@ class SimulatedEngine:
             job = self.jobs[delta.request_id]
             if delta.finish_reason is not None:
                 del self.jobs[delta.request_id]
-                is_news = True
-            elif job.first_token_at is None:
-                is_news = True
+            elif job.first_token_at is not None:
+                job.num_received += len(delta.token_ids)  # most are this: no gateway is asked
+                continue
+            is_news = True
             self._take(job, delta, now)
         self._changed(is_news)
 
