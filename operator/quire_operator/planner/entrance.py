@@ -28,9 +28,10 @@ class Entrance(NamedTuple):
 
 PLAIN = Entrance(is_tls=False, name="http", port=80, slices="gateway")
 TLS = Entrance(is_tls=True, name="https", port=443, slices="gateway-tls")
-SPARE_PATH = "/.quire/other-gateways"
+SPARE_PATH = "/quire/other-gateways"
 """What leads in from outside has it for the port that it does not lead to: Envoy, which learns of
-routes and of what is behind them at different moments, then knows both before the change."""
+routes and of what is behind them at different moments, then knows both before the change. It has no
+dot: there are versions of ingress-nginx that refuse one in a path."""
 _NO_PODS = GatewayPods()
 
 
