@@ -101,7 +101,12 @@ def _percent(engines: list[Engine], parts: list[int], most: int) -> int | None:
 
 
 def _cost(observed: Observed, placement: Placement) -> str | None:
-    """None where a price is not known: half a sum would be wrong."""
+    """None where a price is not known: half a sum would be wrong.
+
+    That of an accelerator that left the spec went with it, while its replicas serve on.
+    """
+    if any(placement.leaving.values()):
+        return None
     total = 0.0
     for accelerator in observed.service.spec.accelerators:
         replicas = placement.replicas.get(accelerator.name, 0)

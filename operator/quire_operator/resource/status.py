@@ -180,7 +180,8 @@ class InferenceServiceStatus(Part, frozen=True, kw_only=True, omit_defaults=Fals
     resolved_source: Annotated[str, Meta(max_length=640)] = ""
     """Source that it was found for, and the request to restart; another one is resolved anew."""
     hourly_cost: Cost | None = None
-    """What the replicas cost together."""
+    """What the replicas cost together. Absent where a price is not known, and while replicas serve
+    on of an accelerator that the spec has no more."""
     admission_state: AdmissionState | None = None
     """Whether requests are let in."""
     accelerators: Annotated[

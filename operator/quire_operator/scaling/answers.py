@@ -79,7 +79,8 @@ def buckets(
         total = sum(weights)
         for column, weight in enumerate(weights[: len(outputs)]):
             found.append((prompts[row], outputs[column], rate * weight / total, row))
-    return _fit(found, known, bounds)
+    are_others = _arrive_otherwise(memory, known, prompts)
+    return _fit(found, known, bounds, are_others=are_others)
 
 
 def _have_changed(
@@ -89,6 +90,24 @@ def _have_changed(
     recent, lasting = memory.recent.ended, memory.lasting.ended
     by_output = [*zip(*recent, strict=False)], [*zip(*lasting, strict=False)]
     return _differ(recent, lasting, prompts) or _differ(*by_output, outputs)
+
+
+def _arrive_otherwise(memory: ServiceMemory, known: Answers, prompts: Sequence[float]) -> bool:
+    """Whether prompts that come are longer or shorter than those of the answers, beyond chance.
+
+    Answers come later, and none to requests that were refused.
+    """
+    arrived: list[float] = []
+    for one in memory.samples:
+        add(arrived, one.arrivals)
+    answered = [*map(sum, known.ended)]
+    num, num_arrived = sum(answered), sum(arrived)
+    if num < _FADED or num_arrived < 1:
+        return False
+    mean = _mean(answered, prompts)
+    variance = _mean(answered, [(one - mean) ** 2 for one in prompts])
+    deviation = math.sqrt(variance * (_FADED / num + 1.0 / num_arrived))
+    return abs(_mean(arrived, prompts) - mean) > _SIGNIFICANT * deviation
 
 
 def _differ(
@@ -108,12 +127,29 @@ def _mean(counts: Sequence[float], of: Sequence[float]) -> float:
     return sum(count * one for count, one in zip(counts, of, strict=False)) / sum(counts)
 
 
+def _means_of(known: Answers, bounds: tuple[Sequence[int], ...]) -> list[float]:
+    """Typical prompt and output of the answers."""
+    by_prompt = [sum(row) for row in known.ended]
+    by_output = [sum(column) for column in zip(*known.ended, strict=False)]
+    prompts, outputs = map(typical_lengths, bounds)
+    return [_mean(by_prompt, prompts), _mean(by_output, outputs)]
+
+
 def _fit(
     found: Sequence[tuple[float, float, float, int]],
     known: Answers,
     bounds: tuple[Sequence[int], ...],
+    *,
+    are_others: bool,
 ) -> tuple[Bucket, ...]:
-    """Move typical lengths so that their means are the measured ones."""
+    """Move typical lengths so that their means are the measured ones.
+
+    Parameters
+    ----------
+    are_others
+        Whether what comes is longer or shorter than what was answered: then the answers' typical
+        lengths are moved to the answers' means, and what comes differs as its buckets say.
+    """
     answers = sum(map(sum, known.ended))
     rate = sum(one[2] for one in found)
     if rate <= 0:
@@ -121,7 +157,10 @@ def _fit(
     prompt_factor = output_factor = 1.0
     uncached = 1.0
     if answers >= 1 and known.tokens[0] > 0 and known.tokens[1] > 0:
-        means = [sum(one[axis] * one[2] for one in found) / rate for axis in (0, 1)]
+        if are_others:
+            means = _means_of(known, bounds)
+        else:
+            means = [sum(one[axis] * one[2] for one in found) / rate for axis in (0, 1)]
         prompt_factor = known.tokens[0] / answers / means[0]
         output_factor = known.tokens[1] / answers / means[1]
         uncached = min(max(1.0 - known.tokens[2] / known.tokens[0], 0.02), 1.0)

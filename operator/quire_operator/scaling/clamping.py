@@ -167,6 +167,31 @@ def consistent(
     )
 
 
+def spare(limits: Limits, ready: Mapping[str, int]) -> Limits:
+    """Lower accelerators' own minimums where they leave no room for any replica that serves.
+
+    What they ask for has yet to start, or finds no node: nobody would serve meanwhile.
+    """
+    lowered = limits
+    while any(ready.values()) and not _serve_any(lowered.clamp(ready), ready):
+        asking = [one for one in lowered.limits if one.lowest > ready[one.name]]
+        if not asking:
+            return limits
+        dearest = max(asking, key=lambda one: one.cost)
+        fewer = replace(dearest, lowest=dearest.lowest - 1)
+        lowered = replace(
+            lowered, limits=tuple(fewer if one is dearest else one for one in lowered.limits)
+        )
+    if lowered is limits:
+        return limits
+    finding = _contradiction("the accelerators' minReplicas, beside what serves,", limits.bounds)
+    return replace(lowered, findings=(*limits.findings, finding))
+
+
+def _serve_any(replicas: Mapping[str, int], ready: Mapping[str, int]) -> bool:
+    return any(count and ready[name] for name, count in replicas.items())
+
+
 def _free(limit: Limit) -> Limit:
     return Limit(name=limit.name, cost=limit.cost, lowest=0, highest=limit.highest)
 

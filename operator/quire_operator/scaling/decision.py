@@ -155,8 +155,9 @@ class Shortage:
 class Caution:
     """How long nothing is taken away after what was taken away was needed again."""
 
-    windows: float = 1.0
-    """In stabilization windows; 1: there is no reason for it."""
+    windows: float = 0.5
+    """In stabilization windows, above 1; less: it was never so. 1: it was so once, which may be
+    chance."""
     changed_at: float = 0.0
     """When that was changed, or 0."""
     taken_at: float | None = None

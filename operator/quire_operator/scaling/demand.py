@@ -185,7 +185,8 @@ def sustained(
 ) -> tuple[float, ...]:
     """Rates by prompt bucket that what is left must carry: the window's, or those of now.
 
-    The window's are its mean, or more if its busiest part was far above that.
+    The window's are its mean, or more if its busiest part was far above that, or its later half
+    above it.
     """
     seconds = sum(one.seconds for one in memory.parts)
     if seconds <= 0:
@@ -201,10 +202,25 @@ def sustained(
         for one in memory.parts
         if one.seconds > 0.5 * whole
     )
-    times = max(_PASSING * busiest / load, 1.0) if load > 0 else 1.0
+    later = _later(memory, demand.dispersion, prompt_bounds)
+    times = max(_PASSING * busiest / load, later / load, 1.0) if load > 0 else 1.0
     if _work(demand.prompt_rates, prompt_bounds) > times * load:
         return demand.prompt_rates
     return tuple(times * one for one in mean)
+
+
+def _later(memory: ServiceMemory, dispersion: float, prompt_bounds: Sequence[int]) -> float:
+    """Work of the window's later half, less a deviation of what was counted.
+
+    Where the rate has risen, the mean of the window is of what will not come again.
+    """
+    half = memory.parts[len(memory.parts) // 2 :]
+    num = sum(sum(one.arrivals) for one in half)
+    if num <= 0:
+        return 0.0
+    work = sum(_work(one.arrivals, prompt_bounds) for one in half)
+    certain = max(1.0 - math.sqrt(dispersion / num), 0.0)
+    return certain * work / sum(one.seconds for one in half)
 
 
 def _work(prompt_rates: Sequence[float], prompt_bounds: Sequence[int]) -> float:

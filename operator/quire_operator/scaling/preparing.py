@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from quire_operator.scaling.answers import Bucket, buckets
 from quire_operator.scaling.case import Case
-from quire_operator.scaling.clamping import Limit, Limits, consistent
+from quire_operator.scaling.clamping import Limit, Limits, consistent, spare
 from quire_operator.scaling.decision import ServiceMemory
 from quire_operator.scaling.demand import Demand, estimate, note_part, remember, sustained
 from quire_operator.scaling.fleet import Fleet
@@ -169,10 +169,11 @@ def _limits(
             most = min(most, max(lowest, fleet.ordered[one.name]))
         made.append(Limit(name=one.name, cost=offers.costs[one.name], lowest=lowest, highest=most))
     may_be_none = service.min_replicas == 0 and fleet.num_ordered == 0
-    return consistent(
+    limits = consistent(
         made,
         fewest=0 if may_be_none else max(service.min_replicas, 1),
         most=service.max_replicas,
         most_cost=service.max_cost_per_hour,
         rooms=rooms,
     )
+    return spare(limits, fleet.ready)

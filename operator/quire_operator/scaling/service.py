@@ -30,6 +30,8 @@ _START_SECONDS = 150.0
 """For so long others and those whose place they take are paid for both."""
 _STAY_SECONDS = 900.0
 """So long a mix is taken to be the best."""
+_BETTER_PART = 0.5
+"""Of the window: so long others must have been better by its mean, which comes late itself."""
 _MOVE_MARGIN = 0.1
 """So much more others must carry: they take minutes to come, and rates change meanwhile."""
 _ALMOST = 0.999
@@ -274,7 +276,7 @@ def _is_worth_it(case: Case, least: Mix) -> bool:
 def _move(case: Case, rates: list[float]) -> Step | None:
     """Let others come, if they save more than it costs that both are there for a while.
 
-    They must do so at the peak and now, and have done so for the whole window: while traffic falls,
+    They must do so at the peak and now, and have done so for half of a window: while traffic falls,
     what there is becomes fewer, and that saves as much.
     """
     sizing, fleet, limits = case.sizing, case.fleet, case.limits
@@ -301,7 +303,7 @@ def _move(case: Case, rates: list[float]) -> Step | None:
     now = sizing.shrink(case.rates_now)
     if now.cost - sizing.afresh(case.rates_now).cost < saving:
         return None
-    if case.better_seconds < case.service.down_seconds:
+    if case.better_seconds < _BETTER_PART * case.service.down_seconds:
         held = case.hold("a cheaper mix is known; it comes if it stays cheaper")
         return replace(held, is_better_known=True)
     if not limits.allow(both):

@@ -59,11 +59,13 @@ def test_all_of_it_stays_until_scaling_says_otherwise() -> None:
     cluster.scaled = Outcome(replicas={"h100": 2}, leaving={"l4": 1})
     cluster.settle()
     assert cluster.counts == {"h100": 2, "l4": 1}
+    assert cluster.plan().status.hourly_cost is None  # its price left the spec, too
 
     cluster.least_ready = 3
     cluster.scaled = Outcome(replicas={"h100": 2})
     cluster.settle()
     assert cluster.counts == {"h100": 2}
+    assert cluster.plan().status.hourly_cost is not None
     assert cluster.least_ready == 2
 
 

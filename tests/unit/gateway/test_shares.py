@@ -33,11 +33,19 @@ def test_traffic_follows_the_parts_that_were_planned(planned: float) -> None:
     shares.plan({"l4": planned, "h100": 1.0 - planned})
     sent = {"l4": 0.0, "h100": 0.0}
     for _ in range(4000):
-        name = faster_by_lean(shares, {"l4": 2.0, "h100": 1.0})
+        name = faster_by_lean(shares, {"l4": 1.4, "h100": 1.0})
         size = chance.expovariate(1 / 500)
         shares.send(name, size)
         sent[name] += size
     assert sent["l4"] / sum(sent.values()) == pytest.approx(planned, abs=0.1)
+
+
+def test_a_plan_sends_nobody_where_it_takes_twice_as_long() -> None:
+    shares = TrafficShares()
+    shares.plan({"l4": 0.5, "h100": 0.5})
+    for _ in range(4000):
+        shares.send("h100", 500.0)
+    assert faster_by_lean(shares, {"l4": 2.0, "h100": 1.0}) == "h100"
 
 
 @pytest.mark.parametrize("plan", [{}, {"l4": None, "h100": None}, {"l4": 0.5, "h100": None}])

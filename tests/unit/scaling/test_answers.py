@@ -7,7 +7,7 @@ import pytest
 
 from quire_operator.scaling.answers import Bucket, buckets
 from quire_operator.scaling.decision import ServiceMemory
-from quire_operator.scaling.demand import remember
+from quire_operator.scaling.demand import estimate, remember
 from quire_operator.scaling.inputs import GatewayFigures
 from tests.unit.scaling.worlds import OUTPUT_BOUNDS, PROMPT_BOUNDS, service
 
@@ -84,3 +84,33 @@ def test_what_was_answered_fades() -> None:
 
 def test_nothing_answered_is_no_change() -> None:
     assert sum(one.rate for one in buckets(watch([]), rates(), BOUNDS)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("num_long", "mean"), [(2, 300.0), (400, 1425.0)])
+def test_prompts_that_come_are_as_those_answered_unless_they_surely_are_not(
+    num_long: int, mean: float
+) -> None:
+    """Answers come later: of long prompts that begin to come there are none yet.
+
+    Those of 300 tokens are 1.17 of what is typical of their bucket; 400 of 1,600 are of one whose
+    typical length is 4,096.
+    """
+    memory = ServiceMemory(since=0.0, last_request_at=0.0)
+    for at in range(100):
+        ended = [[0] * (len(OUTPUT_BOUNDS) + 1) for _ in (*PROMPT_BOUNDS, 0)]
+        ended[ROW][SHORT] = 20 * at
+        seen = told(ended, EVERY * at)
+        arrivals = [*seen.arrivals]
+        arrivals[ROW + 2] += num_long if at >= 90 else 0
+        seen = replace(
+            seen,
+            arrivals=tuple(arrivals),
+            prompt_tokens=300 * 20 * at,
+            output_tokens=60 * 20 * at,
+        )
+        memory = remember(service("l4"), (seen,), memory, EVERY * at)
+    demand = estimate(memory, EVERY * 99)
+    assert demand is not None
+    found = buckets(memory, demand.prompt_rates, BOUNDS)
+    tokens_per_second = sum(one.rate * one.prompt_tokens for one in found)
+    assert tokens_per_second / demand.rate == pytest.approx(mean, rel=0.05)

@@ -152,3 +152,19 @@ def test_the_window_counts_by_its_mean_or_its_busiest_part() -> None:
     now = estimate(memory, 395.0)
     assert now is not None
     assert sustained(memory, now, PROMPT_BOUNDS)[1] == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_window_that_began_slowly_counts_by_its_later_half() -> None:
+    counts = [0]
+    for at in range(60):  # minutes of 4, 4, 10, 10 and 6 a second
+        counts.append(counts[-1] + 5 * (4, 4, 10, 10, 6)[at // 12])
+    seen = service("l4")
+    memory = ServiceMemory(since=0.0, last_request_at=0.0)
+    for at, count in enumerate(counts):
+        memory = remember(seen, (figures(count, 5 * at),), memory, 5.0 * at)
+        demand = estimate(memory, 5.0 * at)
+        if demand is not None:
+            memory = note_part(memory, demand, 1.0, 300.0, 5.0 * at)
+    assert demand is not None
+    # the mean is 6.8, 0.8 of the busiest minute 8, and the later three have 8.7
+    assert 8.2 < sustained(memory, demand, PROMPT_BOUNDS)[1] < 8.7

@@ -111,7 +111,7 @@ def test_who_waits_for_gpus_that_are_not_there_takes_nobodys_minimum() -> None:
 
 def test_who_must_leave_its_minimum_to_others_goes_when_its_stand_in_serves() -> None:
     rivals = Rivals(high_minimum=2)
-    rivals.run(1000)
+    rivals.run(800)
     assert rivals.low.counts == {"h100": 1}
     assert sum(one.is_ready for one in rivals.high.replicas) == 2
     assert min(rivals.num_low_ready) == 1
@@ -160,3 +160,23 @@ def test_where_bounds_are_lowered_what_serves_stays_before_what_is_on_its_way(mo
     for _ in range(20):
         world.step()
         assert world.num_serving >= 1
+
+
+def test_an_accelerators_own_minimum_takes_nobody_the_last_that_serves() -> None:
+    """At maxReplicas what it asks for has no room beside what serves, and may never start."""
+    kinds = (accelerator("t4", min_replicas=1), accelerator("l4"))
+    seen = replace(service("t4", "l4", max_replicas=1), accelerators=kinds)
+    world = World(seen, rate=0.5, ordered={"l4": 1})
+    world.run(400)
+    assert world.counts == {"l4": 1}
+    assert world.last is not None
+    assert any(
+        one.code == "Infeasible" and "minReplicas" in one.message for one in world.last.findings
+    )
+    world.service = replace(world.service, max_replicas=2)
+    num_serving = []
+    for _ in range(100):
+        world.step()
+        num_serving.append(world.num_serving)
+    assert world.counts == {"t4": 1}
+    assert min(num_serving) == 1
