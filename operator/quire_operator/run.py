@@ -39,7 +39,7 @@ _MOST_PAUSE_SECONDS = 1.0
 """Between tries to reach the API server, and to find the CRD."""
 _COUNT_SECONDS = 5.0
 _REFUSED = (401, 403)
-_ENDING_SECONDS = 20.0
+_ENDING_SECONDS = 10.0
 """An end that nobody asked for may take so long. A task that does not let itself be cancelled would
 keep a process that sees nothing any more, and the kubelet from starting it again."""
 
