@@ -180,7 +180,7 @@ def _make_before_break(
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Keep what is to go until what takes its place is ready.
 
-    First replicas that are ready, of removed accelerators last, then those that wait for a node: of
+    First replicas that serve, of removed accelerators last, then those that wait for a node: of
     these a node autoscaler may already have ordered one.
     """
     pods = observed.pods
@@ -191,7 +191,7 @@ def _make_before_break(
     limits = {one.name: one.max_replicas for one in observed.service.spec.accelerators}
     current = {name: one.replicas for name, one in observed.deployments.items()}
     ready = {
-        name: min(several, _num_ready(pods, name))
+        name: min(several, _num_serving(pods, name))
         for name, several in sorted(current.items(), key=lambda one: one[0] not in firm)
     }
     waiting = {name: current.get(name, 0) for name in short}
@@ -275,4 +275,14 @@ def _num_scheduled(pods: Sequence[Pod], accelerator: str) -> int:
 def _num_ready(pods: Sequence[Pod], accelerator: str) -> int:
     return sum(
         pod.accelerator == accelerator and pod.is_ready and not pod.is_ending for pod in pods
+    )
+
+
+def _num_serving(pods: Sequence[Pod], accelerator: str) -> int:
+    """Those that take requests, as far as is known: all nodes may be missed for a moment."""
+    return sum(
+        pod.accelerator == accelerator
+        and (pod.is_ready or pod.has_ready_containers)
+        and not pod.is_ending
+        for pod in pods
     )

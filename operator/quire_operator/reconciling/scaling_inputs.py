@@ -200,6 +200,7 @@ def _replicas(
             accelerator=pod.accelerator,
             is_scheduled=pod.is_scheduled,
             is_ready=pod.is_ready,
+            is_missed=pod.has_ready_containers and not pod.is_ready,
             is_failing=not pod.is_ready
             and (bool(pod.waiting_reason) or pod.num_restarts >= _MANY_RESTARTS),
             is_ending=pod.is_ending,

@@ -113,6 +113,8 @@ class Replica:
     is_scheduled: bool = True
     """Whether it has a node."""
     is_ready: bool = True
+    is_missed: bool = False
+    """Its node is missed, whose kubelet said last that it is ready: it may well serve on."""
     is_failing: bool = False
     """It ended again and again, or cannot start: nothing is to be expected of it."""
     is_ending: bool = False

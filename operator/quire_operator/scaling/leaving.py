@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from quire_operator.scaling.case import Case, Step
 from quire_operator.scaling.decision import ServiceDecision
 from quire_operator.scaling.fleet import serves
+from quire_operator.scaling.inputs import Replica
 from quire_operator.scaling.victims import choose_victims
 
 _WATCHED_SECONDS = 30.0
@@ -55,13 +56,21 @@ def _staying(case: Case, step: Step) -> _Staying:
     serving = {
         one.name: min(
             one.replicas,
-            sum(serves(other) and other.accelerator == one.name for other in case.service.replicas),
+            sum(
+                _may_serve(other) and other.accelerator == one.name
+                for other in case.service.replicas
+            ),
         )
         for one in case.service.leaving
     }
     if any(serving[one.name] < one.replicas for one in case.service.leaving):
         return _Staying(serving, "and these serve nobody")
     return _make_room(case, step, serving)
+
+
+def _may_serve(replica: Replica) -> bool:
+    """Whether it takes requests, as far as is known: all nodes may be missed for a moment."""
+    return serves(replica) or (replica.is_missed and not replica.is_ending)
 
 
 def _are_replaced(case: Case, step: Step) -> bool:

@@ -25,6 +25,16 @@ def test_one_that_is_renamed_while_it_has_all_gpus_is_said_to_wait_for_a_node() 
     assert _condition(cluster, "Degraded")[1] != "MaxReplicasReached"
 
 
+def test_what_leaves_stays_while_all_nodes_are_missed() -> None:
+    cluster = Cluster(service(L4, **external(2)), {"l4": 2})
+    cluster.settle()
+    cluster.change(accelerators=[L4 | {"name": "renamed"}])
+    cluster.apply()
+    cluster.pods = [replace(pod, is_ready=False, has_ready_containers=True) for pod in cluster.pods]
+    cluster.apply()
+    assert cluster.deployments["l4"].replicas == 2
+
+
 def test_the_cheapest_is_filled_first_whatever_the_order() -> None:
     cluster = Cluster(service(H100, L4, **external(9)), {"l4": 99, "h100": 99})
 

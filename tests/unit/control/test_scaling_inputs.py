@@ -173,6 +173,13 @@ def test_what_cannot_start_is_failing(fields: dict[str, Any], is_failing: bool) 
     assert only(inputs(pods=(pod(**fields),))).is_failing is is_failing
 
 
+def test_one_whose_node_is_missed_is_no_longer_ready_and_may_serve() -> None:
+    missed = only(inputs(pods=(pod(is_ready=False, has_ready_containers=True),)))
+    assert (missed.is_ready, missed.is_missed) == (False, True)
+    well = only(inputs(pods=(pod(has_ready_containers=True),)))
+    assert (well.is_ready, well.is_missed) == (True, False)
+
+
 def test_a_pod_without_a_node_has_waited_since_the_scheduler_said_so() -> None:
     since = NOW - timedelta(seconds=90)
     waits = pod(is_ready=False, is_scheduled=False, unschedulable_since=since)

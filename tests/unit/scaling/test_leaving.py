@@ -137,6 +137,13 @@ def test_what_leaves_and_serves_nobody_goes_at_once() -> None:
     assert world.step().leaving == {"l4": 3}
 
 
+def test_what_leaves_stays_while_all_nodes_are_missed() -> None:
+    world = busy()
+    world.change(accelerator("h100"))
+    world.replicas = [replace(one, is_ready=False, is_missed=True) for one in world.replicas]
+    assert world.look().services[0].leaving == {"l4": 4}
+
+
 def test_without_load_one_comes_and_all_go() -> None:
     world = busy(min_replicas=0, scale_to_zero_after_seconds=60.0)
     world.rate = 0.0
