@@ -19,3 +19,8 @@ def read_regular(path: Path, most_bytes: int = -1) -> bytes:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         return file.read(most_bytes)
+
+
+def path_of(descriptor: int) -> Path:
+    """Return where this process reads a file that it has open."""
+    return Path(f"/proc/self/fd/{descriptor}")

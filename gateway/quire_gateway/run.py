@@ -81,6 +81,7 @@ class _Process:
             stale_seconds=settings.stale_seconds,
             is_ready=self._is_ready,
             routing_problem=lambda: self._source.problem,
+            certificate=self._certificate,
         )
         self._bounds = SharedBounds(
             max_connections=settings.max_connections,

@@ -13,7 +13,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hack.cluster.folders import write_private
 
-_VALID = dt.timedelta(days=365)
+_VALID = (dt.timedelta(hours=-1), dt.timedelta(days=365))
+"""From when until when, from now on."""
 _USAGES = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
 
 
@@ -49,13 +50,19 @@ class Authority:
         write_private(self.service_accounts, _pem(ec.generate_private_key(ec.SECP256R1())))
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("quire-cluster", None)
-        builder = _builder(name, name, key).add_extension(
+        builder = _builder(name, name, key, _VALID).add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
         self._write(self.own, builder.sign(key, hashes.SHA256()), key)
 
     def issue(
-        self, file_name: str, user: str, *, group: str | None = None, hosts: Iterable[str] = ()
+        self,
+        file_name: str,
+        user: str,
+        *,
+        group: str | None = None,
+        hosts: Iterable[str] = (),
+        valid: tuple[dt.timedelta, dt.timedelta] = _VALID,
     ) -> KeyPair:
         """Sign a certificate for a user, or for a server at these names and addresses."""
         pair = self._pair(file_name)
@@ -66,7 +73,7 @@ class Authority:
         own_key = serialization.load_pem_private_key(self.own.key.read_bytes(), None)
         if not isinstance(own_key, ec.EllipticCurvePrivateKey):
             raise TypeError("bug: the authority's key is not the one that create() writes")
-        builder = _builder(_name(user, group), own.subject, key).add_extension(
+        builder = _builder(_name(user, group), own.subject, key, valid).add_extension(
             x509.ExtendedKeyUsage(_USAGES), critical=False
         )
         if names := [_host(host) for host in hosts]:
@@ -87,7 +94,10 @@ class Authority:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    valid: tuple[dt.timedelta, dt.timedelta],
 ) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
@@ -96,8 +106,8 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + _VALID)
+        .not_valid_before(now + valid[0])
+        .not_valid_after(now + valid[1])
     )
 
 

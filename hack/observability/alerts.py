@@ -154,6 +154,16 @@ ALERTS = (
         "The API server does not answer it, or refuses. It goes on with the engines that it knew.",
     ),
     Alert(
+        "QuireCertificateExpires",
+        "min by (pod) (quire_gateway_tls_certificate_expiry_timestamp_seconds) - time()"
+        " < 7 * 24 * 3600",
+        15,
+        "warning",
+        "The TLS certificate of gateway {{ $labels.pod }} expires within 7 days, or has.",
+        "The certificate that {{ $labels.pod }} shows to clients is valid for"
+        " {{ $value | humanizeDuration }} more; below zero it has expired, and clients refuse it.",
+    ),
+    Alert(
         "QuireNoLeader",
         "(sum(quire_operator_is_leader) or vector(0)) == 0",
         5,

@@ -1,7 +1,9 @@
 """TLS of the clients' port: who gets in, and certificates that change while it runs."""
 
+import datetime as dt
 import http.client
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +20,9 @@ from hack.cluster.certificates import Authority, KeyPair
 from tests.api.gateways import GATEWAY, RunningGateway, service
 from tests.api.servers import RunningServer, wait_until
 from tests.api.test_gateway import COMPLETIONS, completion
+
+EXPIRY = "quire_gateway_tls_certificate_expiry_timestamp_seconds"
+EXPIRED = "expired at 2"
 
 
 @pytest.fixture
@@ -123,6 +128,40 @@ def test_a_worker_that_starts_while_the_files_are_bad_has_the_last_good_certific
         assert subjects() == {"two"}
         put(third, tmp_path)
         wait_until(lambda: subjects() == {"three"})
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_expired_certificate_replaces_no_valid_one_and_the_end_is_a_metric(
+    authority: Authority, tmp_path: Path, workers: str
+) -> None:
+    day, hosts = dt.timedelta(days=1), ("gateway.example",)
+    good = authority.issue("good", "good", hosts=hosts, valid=(-day, 20 * day))
+    expired = authority.issue("old", "old", hosts=hosts, valid=(-9 * day, -day))
+    better = authority.issue("new", "new", hosts=hosts, valid=(-day, 60 * day))
+    log = tmp_path / "log"
+    context = ssl.create_default_context(cafile=str(authority.own.certificate))
+    flags = (*put(good, tmp_path), "--workers", workers)
+    with RunningGateway(tmp_path / "r.json", [service([])], *flags, stderr=log) as gateway:
+
+        def days_left() -> int:
+            (line,) = re.findall(rf"^{EXPIRY} (.*)$", gateway.manage("/metrics").text, re.MULTILINE)
+            left = dt.datetime.fromtimestamp(float(line), dt.UTC) - dt.datetime.now(dt.UTC)
+            return round(left / day)
+
+        assert days_left() == 20
+        put(expired, tmp_path)
+        refusals = 1 if workers == "1" else 3  # of workers and of the one that decides
+        wait_until(lambda: log.read_text().count(f"tls.crt {EXPIRED}") == refusals)
+        assert subject(gateway, context) == "good"
+        assert days_left() == 20
+        put(better, tmp_path)
+        wait_until(lambda: subject(gateway, context) == "new")
+        wait_until(lambda: days_left() == 60)
+
+
+def test_without_tls_no_metric_tells_of_a_certificate(tmp_path: Path) -> None:
+    with RunningGateway(tmp_path / "r.json", [service([])]) as gateway:
+        assert EXPIRY not in gateway.manage("/metrics").text
 
 
 def test_what_is_older_or_no_tls_gets_no_answer(authority: Authority, tmp_path: Path) -> None:

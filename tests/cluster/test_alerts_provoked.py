@@ -3,6 +3,7 @@
 The rules are the chart's, with seconds in the place of minutes.
 """
 
+import datetime as dt
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from hack.cluster.certificates import Authority
 from hack.cluster.cluster import Cluster
 from hack.observability.alerts import ALERTS
 from quire_gateway import rbac as gateway_rbac
@@ -24,6 +26,7 @@ from quire_operator.planner.names import MANAGER
 from tests.api.gateways import FakeEngines, FakeRequest, RunningGateway, place
 from tests.api.promtool import find_promtool
 from tests.api.servers import MODEL, SIMULATED, RunningServer, wait_until
+from tests.api.test_gateway_tls import put
 from tests.cluster.faulty_api import FaultyApi
 from tests.cluster.helm import Helm
 from tests.cluster.operators import SYSTEM, RunningOperator, install, uninstall
@@ -50,6 +53,7 @@ class World:
     operator: RunningOperator
     operators_way: FaultyApi
     gateways_way: FaultyApi
+    certificates: "Certificates"
 
     def ask(self, model: str, *, num_tokens: int = 8, words: int = 1, **headers: str) -> int:
         """One stream; its status."""
@@ -63,6 +67,21 @@ class World:
         }
         url = f"{self.gateway.url}/v1/completions"
         return httpx.post(url, json=body, headers=names, timeout=_SECONDS).status_code
+
+
+class Certificates:
+    """Of the gateway that follows the cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._authority = Authority(folder / "authority")
+        self._authority.create()
+
+    def show(self, days: int) -> tuple[str, ...]:
+        """Have it show one that is valid for so long; returns its flags."""
+        until = dt.timedelta(days=days)
+        pair = self._authority.issue(str(days), "gateway", valid=(-until, until))
+        return put(pair, self._folder)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +118,9 @@ def world(
             document(name="poor", model_names=["poor"], engines=[]),
         ]
         gateway = stack.enter_context(RunningGateway(folder / "routing.json", documents))
-        follower = stack.enter_context(Routed(ways[1].kubeconfig, folder / "follower.log"))
+        certificates = Certificates(folder)
+        tls = certificates.show(days=90)
+        follower = stack.enter_context(Routed(ways[1].kubeconfig, folder / "follower.log", *tls))
         wait_until(lambda: gateway.num_eligible() == 1, _SECONDS)
         log, flags = folder / "operator.log", ("--resync-seconds=1", "--lease-seconds=3")
         management = f"http://{urlsplit(str(gateway.manage('/healthz').url)).netloc}"
@@ -118,6 +139,7 @@ def world(
             operator=operator,
             operators_way=ways[0],
             gateways_way=ways[1],
+            certificates=certificates,
         )
 
 
@@ -252,6 +274,13 @@ def _nobody_pays_for_the_minimum(world: World) -> Iterator[None]:
 
 
 @contextmanager
+def _nobody_renews_a_certificate(world: World) -> Iterator[None]:
+    world.certificates.show(days=3)
+    yield
+    world.certificates.show(days=90)
+
+
+@contextmanager
 def _the_operator_ends(world: World) -> Iterator[None]:
     world.operator.stop()
     yield
@@ -274,6 +303,7 @@ CAUSES: dict[str, Callable[[World], AbstractContextManager[None]]] = {
     "QuireRoutingStale": _a_document_is_broken,
     "QuireGatewayBlind": _the_api_server_is_away,
     "QuireOperatorFails": _what_is_written_is_refused,
+    "QuireCertificateExpires": _nobody_renews_a_certificate,
     "QuireNoLeader": _the_operator_ends,
 }
 """In the order in which they are made: what the last one ends is needed by others."""
@@ -289,6 +319,7 @@ ABOUT = {
     "QuireRoutingStale": {},
     "QuireGatewayBlind": {"pod": "two"},
     "QuireOperatorFails": {"service": "default/stuck"},
+    "QuireCertificateExpires": {"pod": "two"},
     "QuireNoLeader": {},
 }
 """Whom each names."""

@@ -5,6 +5,7 @@ It is not for clients: it asks for no key, and names services, keys and engines.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from math import isfinite
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -16,6 +17,7 @@ from quire_gateway.errors import ApiError
 from quire_gateway.http.client_connection import ClientConnection
 from quire_gateway.http.port import SharedBounds
 from quire_gateway.http.request import Request
+from quire_gateway.http.tls import Certificate
 from quire_gateway.serving.demand_report import DemandReport
 from quire_gateway.serving.fleet import Fleet
 from quire_gateway.serving.gateway import JSON, answer_probe
@@ -91,6 +93,8 @@ class Management:
     ----------
     gather
         Waited for before what was counted is told: other processes count, too.
+    certificate
+        What clients are shown; None without TLS.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class Management:
         is_ready: Callable[[], bool],
         routing_problem: Callable[[], str],
         gather: Callable[[], Awaitable[None]] = _nothing,
+        certificate: Certificate | None = None,
     ) -> None:
         self._fleet = fleet
         self._metrics = metrics
@@ -111,6 +116,7 @@ class Management:
         self._is_ready = is_ready
         self._routing_problem = routing_problem
         self._gather = gather
+        self._certificate = certificate
         self._loop = asyncio.get_running_loop()
         metrics.watch(self._families)
 
@@ -189,6 +195,10 @@ class Management:
             for labels, name, value in _samples(one):
                 made[name].add_metric((f"{one.namespace}/{one.name}", *labels), value)
         yield from made.values()
+        if self._certificate is not None and isfinite(self._certificate.valid_until):
+            until = family("tls_certificate_expiry_timestamp_seconds")
+            until.add_metric((), self._certificate.valid_until)
+            yield until
 
 
 def _samples(service: ServiceReport) -> Iterator[tuple[tuple[str, ...], str, float]]:

@@ -92,6 +92,11 @@ METRICS = {
     "routing_source_up": Description(
         "gauge", "1 while services and engines can be followed; 0 while they stay as they were.", ()
     ),
+    "tls_certificate_expiry_timestamp_seconds": Description(
+        "gauge",
+        "When the certificate that clients are shown expires, in Unix seconds; absent without TLS.",
+        (),
+    ),
 }
 """All of them, by their names without prefix and ending."""
 

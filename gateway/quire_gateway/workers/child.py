@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -21,6 +22,7 @@ import uvloop
 from quire_engine.logs import configure
 from quire_engine.parent import die_with_parent
 from quire_gateway.errors import GatewayError
+from quire_gateway.files import path_of
 from quire_gateway.settings import GatewaySettings
 
 Role = Literal["decider", "worker"]
@@ -50,9 +52,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     routing_board: int
     loads_board: int
     certificate: int = -1
-    """A file with the last certificate that was good, and its key; a worker's."""
+    """A file with the last certificate that was good, and its key. The decider shows it to nobody,
+    and tells until when it is valid."""
     sockets: tuple[int, ...]
     """Of clients, for a worker; of the management port, for the decider."""
+
+    @property
+    def kept_certificate(self) -> Path | None:
+        """Where this process reads that file."""
+        return path_of(self.certificate) if self.certificate >= 0 else None
 
     def open_sockets(self) -> list[socket.socket]:
         """Take them over."""

@@ -15,7 +15,8 @@ from quire_engine.startup_heap import freeze_startup_heap
 from quire_gateway.ending import LAST_WORDS_SECONDS, Ending
 from quire_gateway.http.port import Port
 from quire_gateway.http.tasks import in_tasks
-from quire_gateway.identity import gateway_name, read_secret
+from quire_gateway.http.tls import keep_renewed
+from quire_gateway.identity import gateway_name, read_certificate, read_secret
 from quire_gateway.routing.source import Source, open_source
 from quire_gateway.serving.claim import Court
 from quire_gateway.serving.fleet import Fleet
@@ -63,6 +64,7 @@ class _Decider:
         settings = self._settings = plan.settings
         self._plan = plan
         self._source = source
+        self._certificate = read_certificate(settings, plan.kept_certificate)
         self._metrics = GatewayMetrics()
         self._ending = Ending()
         self._routing, self._loads = Board(plan.routing_board), Board(plan.loads_board)
@@ -90,6 +92,7 @@ class _Decider:
             is_ready=self._is_ready,
             routing_problem=lambda: self._source.problem,
             gather=self._bench.gather,
+            certificate=self._certificate,
         )
 
     def _is_ready(self) -> bool:
@@ -105,6 +108,7 @@ class _Decider:
         tasks = [
             loop.create_task(self._fleet.run()),
             loop.create_task(self._source.follow(self._apply)),
+            loop.create_task(keep_renewed(self._certificate)),
         ]
         if plan.is_again:
             await self._hear()

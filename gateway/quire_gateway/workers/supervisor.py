@@ -137,9 +137,7 @@ class _Supervisor:
                 court=self._court.fileno() if is_decider else -1,
                 routing_board=routing_board,
                 loads_board=loads_board,
-                certificate=-1
-                if is_decider or not self._certificate
-                else self._certificate.descriptor,
+                certificate=self._certificate.descriptor if self._certificate else -1,
                 sockets=tuple(one.fileno() for one in sockets),
             ),
             silence_seconds=self._settings.silence_seconds,

@@ -26,7 +26,6 @@ from quire_gateway.workers import frames
 from quire_gateway.workers.board import Board
 from quire_gateway.workers.channel import Channel
 from quire_gateway.workers.child import Plan, Tether
-from quire_gateway.workers.kept_certificate import path_of
 from quire_gateway.workers.remote import RemoteCourt
 from quire_gateway.workers.services import WorkerDirectory
 from quire_gateway.workers.snapshot import loads_decoder, routing_decoder
@@ -56,8 +55,7 @@ class _Worker:
     def __init__(self, plan: Plan) -> None:
         settings = self._settings = plan.settings
         self._plan = plan
-        kept = path_of(plan.certificate) if plan.certificate >= 0 else None
-        self._certificate = read_certificate(settings, kept)
+        self._certificate = read_certificate(settings, plan.kept_certificate)
         self._tracing = open_tracing(settings.otlp_endpoint)
         self._metrics = GatewayMetrics()
         self._ending = Ending()

@@ -16,6 +16,7 @@ from tests.api.promtool import find_promtool
 ROOT = CHART.parents[1]
 RULES = CHART / "files" / "alerts.yaml"
 S = 'service="default/chat"'
+EXPIRY = "quire_gateway_tls_certificate_expiry_timestamp_seconds"
 
 
 class Case(NamedTuple):
@@ -113,6 +114,11 @@ CASES = {
     "QuireGatewayBlind": Case(
         {'quire_gateway_routing_source_up{pod="a"}': "0x60"},
         {'quire_gateway_routing_source_up{pod="a"}': "1x60"},
+        {"pod": "a"},
+    ),
+    "QuireCertificateExpires": Case(
+        {f'{EXPIRY}{{pod="a"}}': "600000x60", f'{EXPIRY}{{pod="b"}}': "9000000x60"},
+        {f'{EXPIRY}{{pod="a"}}': "700000x60"},
         {"pod": "a"},
     ),
     "QuireNoLeader": Case(
