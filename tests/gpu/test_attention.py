@@ -86,6 +86,16 @@ def test_shapes(
     check(case, AttentionOptions(head_dim**-0.5), fresh=fresh)
 
 
+@pytest.mark.parametrize("num_seqs", [16, 24, 40, 56, 64, 80, 104, 128])
+def test_decodes_however_often_they_fill_the_device(num_seqs: int) -> None:
+    contexts = [1 + 7919 * i % 1500 for i in range(num_seqs)]
+    case = make_case(
+        [1] * num_seqs, contexts, device="cuda", poison=float("nan"),
+        num_q_heads=32, num_kv_heads=8, head_dim=128, dtype=torch.bfloat16,
+    )  # fmt: skip
+    check(case, AttentionOptions(128**-0.5), fresh=False)
+
+
 @pytest.mark.parametrize("batch", list(BATCHES))
 @pytest.mark.parametrize(
     "options",

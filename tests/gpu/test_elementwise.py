@@ -102,6 +102,26 @@ def test_sampling_equals_sorting(vocab_size: int, dtype: torch.dtype) -> None:
         assert (picked >= scores.max(1).values - 1e-3).all()
 
 
+@pytest.mark.parametrize("num_rows", [1, 64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_top_k_of_ten_tokens_side_by_side_comes_to_an_end(
+    num_rows: int, dtype: torch.dtype
+) -> None:
+    vocab_size = 128256
+    logits = (torch.randn(num_rows, vocab_size, device="cuda") * 3).to(dtype)
+    allowed = torch.zeros(num_rows, vocab_size // 32, dtype=torch.int32, device="cuda")
+    allowed[:, 1] = 0x3FF  # a grammar's digits: in one segment, and so fewer of these than top_k
+    rows: list[dict[str, float]] = [{"top_k": 3, "seed": row} for row in range(num_rows)]
+    parameters = make_parameters(rows, device="cuda")
+    out = sample(logits, parameters, allowed=allowed)
+    scores = scores_reference(logits, parameters, allowed=allowed)
+    picked = scores.gather(1, out.cpu().long()[:, None])[:, 0]
+    assert (picked >= scores.max(1).values - 1e-3).all()
+    best = logits[:, 32:42].float().topk(3).values[:, -1]
+    assert (logits.gather(1, out.long()[:, None])[:, 0].float() >= best).all()
+    assert ((out >= 32) & (out < 42)).all()
+
+
 def test_samples_follow_the_softmax() -> None:
     count = 20000
     logits = torch.tensor([0.0, 1.0, 2.0, -1.0], device="cuda").repeat(count, 1)

@@ -32,11 +32,22 @@ def launch(
 ) -> None:
     """Attend for the first `batch.num_decodes` rows of `q`; arguments as in `paged_attention`."""
     device = device_of(q)
-    programs = batch.num_decodes * key_cache.shape[1]
-    crowded = int(programs >= CROWDED * device.num_multiprocessors)
-    config = lookup(device.arch, "decode_attention", head_dim=q.shape[2], crowded=crowded)
+    config = config_for(batch.num_decodes * key_cache.shape[1], q.shape[2], device)
     num_splits = splits_for(batch, key_cache.shape[1], device, config, options)
     launch_configured(q, key_cache, value_cache, out, batch, options, config, num_splits)
+
+
+def config_for(num_programs: int, head_dim: int, device: Device) -> LaunchConfig:
+    """What the table says of so many programs with one split each."""
+    waves = num_programs / device.num_multiprocessors
+    return lookup(
+        device.arch,
+        "decode_attention",
+        head_dim=head_dim,
+        crowded=int(waves >= CROWDED),
+        half_waves=int(2 * waves + 0.5),
+        reads_fast=int(device.reads_fast),
+    )
 
 
 def splits_for(
@@ -50,10 +61,13 @@ def splits_for(
     reach = batch.max_context_len
     if options.window is not None:
         reach = min(reach, options.window + config.block_n)
+    max_tiles = -(-reach // config.block_n)
+    if config.splits > 1:
+        return min(config.splits, max(max_tiles // 2, 1))
     return choose_splits(
         batch.num_decodes * num_kv_heads,
         device.num_multiprocessors * config.programs_per_sm,
-        -(-reach // config.block_n),
+        max_tiles,
     )
 
 

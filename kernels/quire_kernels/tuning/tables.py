@@ -57,7 +57,8 @@ class LaunchConfig:
     """Depth of a matmul step; unused elsewhere."""
 
     splits: int = 1
-    """Programs that share the depth of one matmul tile; unused elsewhere."""
+    """Programs that share the depth of one matmul tile; in decode attention ranges of a context,
+    where 1 leaves their number to the wave arithmetic; unused elsewhere."""
 
     def __post_init__(self) -> None:
         for name, size in asdict(self).items():
@@ -139,7 +140,8 @@ def _first_match(table: Table, operation: str, shape: dict[str, int]) -> LaunchC
 def find(arch: str, operation: str, shape: tuple[tuple[str, int], ...]) -> LaunchConfig | None:
     """The configuration for a shape, or None on an architecture that was never tuned."""
     if arch == "interpreter":
-        return LaunchConfig(32, 32, num_warps=4, num_stages=1, block_k=32, splits=2)
+        splits = 2 if operation == "linear" else 1
+        return LaunchConfig(32, 32, num_warps=4, num_stages=1, block_k=32, splits=splits)
     table = shipped_table(arch) if arch in SHIPPED else _TUNED.get(arch) or read_cache(arch)
     return _first_match(table, operation, dict(shape))
 

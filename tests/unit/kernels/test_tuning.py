@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from quire_kernels.errors import UnsupportedError
+from quire_kernels.ops.attention_batch import AttentionBatch, AttentionOptions
+from quire_kernels.ops.attention_decode import config_for, splits_for
 from quire_kernels.ops.checks import HEAD_DIMS
 from quire_kernels.ops.device import Device
 from quire_kernels.ops.splits import choose_splits
@@ -147,6 +149,23 @@ def test_splits_fill_an_h100_without_overflowing_a_wave(
     programs: int, tiles: int, splits: int
 ) -> None:
     assert choose_splits(programs, 132, tiles) == splits
+
+
+@pytest.mark.parametrize(
+    ("num_seqs", "splits"),
+    [(1, 16), (8, 2), (16, 2), (24, 2), (32, 1), (40, 2), (56, 2), (64, 1), (80, 1), (256, 1)],
+)
+def test_contexts_are_halved_where_they_fill_an_h200_a_few_times(
+    num_seqs: int, splits: int
+) -> None:
+    device = Device("sm90", 132, reads_fast=True)
+    config = config_for(8 * num_seqs, 128, device)
+    lengths = torch.ones(num_seqs, dtype=torch.int32)
+    starts = torch.arange(num_seqs + 1, dtype=torch.int32)
+    batch = AttentionBatch(starts, lengths, torch.zeros(num_seqs, 256).int(), num_seqs, 4096)
+    assert splits_for(batch, 8, device, config, AttentionOptions(1.0)) == splits
+    short = AttentionBatch(starts, lengths, torch.zeros(num_seqs, 4).int(), num_seqs, 64)
+    assert splits_for(short, 8, device, config, AttentionOptions(1.0)) == 1
 
 
 def test_importing_the_package_imports_neither_torch_nor_triton() -> None:
