@@ -5,7 +5,7 @@
     start      as an engine does it before it is ready: a few seconds, graphs captured meanwhile
     full       as `quire profile` does it; DIR/<card>-<shape>.json is the profile
     held-out   random steps: batches 1 to 256, contexts, prompts, both together; each timed step
-    live       steps of an engine that serves requests of mixed lengths
+    live       steps of an engine that serves requests of mixed lengths, overlapped as there
     refined    the same, each predicted by what was known before it
 
 Errors are |predicted - measured| / measured of single steps. Steps are in DIR/<shape>-steps.json.
@@ -36,10 +36,10 @@ from benchmarks.gpu.engine_models import CONFIG, dummy_weights
 from benchmarks.gpu.harness import Results, measured_head
 from quire_engine.calibration.profiling import profile_engine
 from quire_engine.core.engine import EngineCore
-from quire_engine.execution.base import Batch, StepResult
+from quire_engine.core.in_flight import EndedStep, StepsInFlight
 from quire_engine.execution.cuda.executor import CudaExecutor
 from quire_engine.profiles.engine_profile import EngineProfile, save_profile
-from quire_engine.profiles.step_time import StepTimeModel, count_pairs
+from quire_engine.profiles.step_time import StepTimeModel
 from quire_engine.profiles.step_time_fit import StepTimeFitter
 from quire_engine.protocol.messages import ModelFacts
 
@@ -48,29 +48,36 @@ MAX_BATCH = 256
 MAX_TOKENS = 8192
 
 
-class RecordingExecutor(CudaExecutor):
-    """Keeps the work and the seconds of each step."""
+class Record(StepTimeFitter):
+    """Keeps the work and the seconds of each step, in place of learning from it."""
 
-    steps: list[Step]
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[Step] = []
 
-    def run(self, batch: Batch) -> StepResult:
-        begin = time.perf_counter()
-        result = super().run(batch)
-        seconds = time.perf_counter() - begin
-        chunks, decodes = batch.chunks, batch.chunks.num_decodes
-        if len(chunks):
-            pairs = sum(map(count_pairs, chunks.starts[decodes:], chunks.num_tokens[decodes:]))
-            context = sum(chunks.starts[:decodes]) + decodes
-            self.steps.append((decodes, context, batch.total_tokens - decodes, pairs, seconds))
-        return result
+    def observe(self, *step: *Step) -> None:
+        self.steps.append(step)
 
 
-def run_live(executor: RecordingExecutor, facts: ModelFacts, seconds: float) -> list[Step]:
+class RecordedSteps(StepsInFlight):
+    """Overlapped steps of an engine, each with the seconds that the engine learns from."""
+
+    def __init__(self, executor: CudaExecutor) -> None:
+        super().__init__(executor, overlaps=True, clock=time.perf_counter, step_clock=None)
+        self.record = Record()
+
+    def end(self) -> EndedStep:
+        ended = super().end()
+        if ended.plan.requests:
+            ended.plan.measure(self.record, ended.run_seconds)
+        return ended
+
+
+def run_live(executor: CudaExecutor, facts: ModelFacts, seconds: float) -> list[Step]:
     """Serve requests that come a few at a time, so that most steps have prompts and decodes."""
     core = EngineCore(CONFIG, executor, facts, random_source=random.Random(0))
-    core.in_flight.overlaps = False  # single steps are timed
+    recorded = core.in_flight = RecordedSteps(executor)
     rng = random.Random(1)
-    executor.steps = []
     deadline = time.time() + seconds
     number = 0
     while time.time() < deadline:
@@ -85,7 +92,7 @@ def run_live(executor: RecordingExecutor, facts: ModelFacts, seconds: float) -> 
     while core.has_work():
         core.step(time.perf_counter())
     core.check_invariants()
-    return executor.steps
+    return recorded.record.steps
 
 
 def refine(model: StepTimeModel, steps: list[Step]) -> tuple[dict[str, Any], StepTimeModel | None]:
@@ -102,8 +109,7 @@ def refine(model: StepTimeModel, steps: list[Step]) -> tuple[dict[str, Any], Ste
 
 def measure(shape: str, results: Results, folder: Path, share: float) -> None:
     """All rows of one shape; `share` scales how long each takes."""
-    executor = RecordingExecutor(CONFIG, dummy_weights(shape))
-    executor.steps = []
+    executor = CudaExecutor(CONFIG, dummy_weights(shape))
     executor.load(quiet)
     facts = executor.allocate_cache()
 

@@ -60,6 +60,7 @@ def measure_steps(
     budget_seconds: float,
     clock: Clock,
     progress: Progress,
+    overlaps: bool = True,
 ) -> tuple[MeasuredStep, ...]:
     """Run trials on an executor that nobody else uses yet; blocks and rows are given back.
 
@@ -67,13 +68,15 @@ def measure_steps(
     ----------
     budget_seconds
         What it should take; the first step of all is run in any case.
+    overlaps
+        Whether the engine's steps will overlap, where the executor can have two of them.
 
     Raises
     ------
     CalibrationError
         Too few kinds of steps could be measured in that time, or the clock went wrong.
     """
-    rig = StepRig(executor, facts, clock)
+    rig = StepRig(executor, facts, clock, overlaps=overlaps)
     trials = choose_trials(
         facts, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens
     )
@@ -97,13 +100,18 @@ def measure_steps(
 
 
 def compare_again(
-    executor: Executor, facts: ModelFacts, steps: Sequence[MeasuredStep], *, clock: Clock
+    executor: Executor,
+    facts: ModelFacts,
+    steps: Sequence[MeasuredStep],
+    *,
+    clock: Clock,
+    overlaps: bool = True,
 ) -> float:
     """Run a few steps that were measured before; the median of new over old seconds.
 
     NaN where none of them can be run.
     """
-    rig = StepRig(executor, facts, clock)
+    rig = StepRig(executor, facts, clock, overlaps=overlaps)
     ratios = []
     most = facts.max_model_len - MAX_STEPS_PER_VISIT
     for step, trial in _choose_again(steps, most):
@@ -170,9 +178,10 @@ def _visit(
     begin = clock()
     shortest = math.inf
     num_counted = 0
+    num_steps = num_warm_ups + SAMPLES_PER_VISIT
     with rig.visit(trial) as run:
-        for index in range(num_warm_ups + SAMPLES_PER_VISIT):
-            seconds = run()
+        for index in range(num_steps):
+            seconds = run(index + 1 < num_steps)
             shortest = min(shortest, seconds)
             is_long = clock() - begin + seconds > allowed
             # one that takes all the time there is had better count than be repeated

@@ -48,6 +48,7 @@ def profile_engine(
         budget_seconds=budget_seconds,
         clock=clock,
         progress=progress,
+        overlaps=config.executor.overlap,
     )
     device = executor.describe()
     num_samples = sum(len(step.samples) for step in steps)

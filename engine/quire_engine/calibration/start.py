@@ -93,7 +93,8 @@ def _calibrate(
     shelf = _open_shelf(config, facts, model_path, executor.describe())
     stored = shelf.find() if shelf else None
     if stored is not None:
-        ratio = compare_again(executor, facts, stored.steps, clock=clock)
+        overlaps = config.executor.overlap
+        ratio = compare_again(executor, facts, stored.steps, clock=clock, overlaps=overlaps)
         if abs(ratio - 1) <= _SAME:
             return "stored", stored
         _log.info("steps take %.2f times what was stored: they are measured anew", ratio)

@@ -27,6 +27,8 @@ from quire_engine.sources.cache import cache_folder, replacing
 
 _NO_MATTER = ("calibration_seconds", "seed", "max_retry_attempts")
 """Settings of the executor that change no step's time."""
+_METHOD = 2
+"""How steps are measured; 1 was one by one, by the host's clock."""
 _WEIGHTS = ("*.safetensors", "*.gguf", "config.json")
 
 
@@ -69,6 +71,7 @@ def _machine(device: str) -> list[str | int]:
     return [
         __version__,
         PROFILE_VERSION,
+        _METHOD,
         device,
         platform.machine(),
         _processor(),

@@ -29,7 +29,8 @@ class EndedStep:
     plan: Plan
     outcome: StepOutcome
     run_seconds: float
-    """Of the executor alone: since it had the step, or since it ended the one before."""
+    """Of the executor alone, by its own clock where it has one: since it had the step, or since it
+    ended the one before."""
     step_seconds: float | None
     """The same with planning, by the clock that steps are planned by; None without that clock."""
     ended_at: float | None
@@ -131,11 +132,14 @@ class StepsInFlight:
         """
         outcome = flight.outcome or self._find_outcome(flight, has_next=has_next)
         collected_at = self._clock()
+        run_seconds = outcome.result.seconds if outcome.is_whole else None
+        if run_seconds is None:
+            run_seconds = collected_at - max(flight.begun_at, self._collected_at)
         ended_at = self._step_clock() if self._step_clock else None
         ended = flight.ended = EndedStep(
             flight.plan,
             outcome,
-            collected_at - max(flight.begun_at, self._collected_at),
+            run_seconds,
             None if ended_at is None else ended_at - max(flight.planned_at, self._ended_at),
             ended_at,
         )

@@ -168,6 +168,10 @@ class StepResult:
     """By row, for rows with `sampling.pooling`: the sum of the final hidden states of the positions
     computed in this step, or the one of the prompt's last position. What stands for their tokens in
     `token_ids` means nothing."""
+    seconds: float | None = None
+    """By the device's own clock, from when it had the step and had ended the one before; None where
+    the caller's clock says as much. Of steps that overlap it does not: the host, busy with the next
+    one, may see late that a step has ended."""
 
 
 class Executor(ABC):

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from quire_engine.errors import ConfigError
-from quire_engine.profiles.step_time import StepTimeModel
+from quire_engine.profiles.step_time import StepTimeModel, VersionedModel
 
 PROFILE_VERSION = 1
 MAX_BYTES = 16 << 20
@@ -162,6 +162,7 @@ def load_profile(data: bytes) -> EngineProfile:
             raise ConfigError(
                 f"engine profile: version {version} is not supported, only {PROFILE_VERSION}"
             )
+        msgspec.json.decode(data, type=_WithModel).step_time.check()
         return msgspec.json.decode(data, type=EngineProfile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"engine profile: {error}") from error
@@ -171,3 +172,9 @@ class _Versioned(msgspec.Struct):
     """Read first, for a profile of the future may look otherwise in everything else."""
 
     profile_version: int
+
+
+class _WithModel(msgspec.Struct):
+    """Read next: the model's schema has a number of its own."""
+
+    step_time: VersionedModel

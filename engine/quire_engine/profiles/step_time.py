@@ -8,8 +8,8 @@
            + pairs x seconds_per_pair              attention of prompts
            + prompt_seconds, mixed_seconds         where there are prompts; and decodes as well
     step   = max(device, floor)                    the host's own time, which the device hides;
-                                                   longer where there are prompts, which no graph
-                                                   launches
+                                                   longer where there are prompts, unless a graph
+                                                   launches them, padded
 
 Every term grows with its work, so that more work never takes less time: coefficients that say
 otherwise are refused. A model knows the range of the samples behind it; planners must not ask
@@ -18,7 +18,7 @@ beyond (`covers`), while `predict` answers there too, along the last slope.
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -82,9 +82,9 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
     """Rising: what the tokens of a step with prompts are padded to, up to the last; beyond it, and
     where there is none, nothing is padded."""
     prompt_floor_seconds: float = 0.0
-    """No step with prompts in it is shorter."""
+    """No step with prompts in it is shorter, unless it is padded: the host launches it."""
     mixed_floor_seconds: float = 0.0
-    """No step with prompts and decodes in it is shorter."""
+    """No such step with decodes in it is shorter."""
     residuals: ResidualQuantiles | None = None
     """Of the samples behind the model; None where nothing was measured."""
     fit_error: float = 0.0
@@ -150,11 +150,11 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
         )
         floor = self.floor_seconds
         if prefill_tokens:
-            device += self.prompt_seconds
-            floor = max(floor, self.prompt_floor_seconds)
-            if num_decodes:
-                device += self.mixed_seconds
-                floor = max(floor, self.mixed_floor_seconds)
+            device += self.prompt_seconds + (self.mixed_seconds if num_decodes else 0.0)
+            if not is_padded(tokens, self.padded_tokens):
+                floor = max(floor, self.prompt_floor_seconds)
+                if num_decodes:
+                    floor = max(floor, self.mixed_floor_seconds)
         return device if device > floor else floor
 
     def predict_decodes(self, num_decodes: int, context_tokens: int) -> Iterator[float]:
@@ -212,6 +212,11 @@ def pad_tokens(num_tokens: int, padded_tokens: tuple[int, ...]) -> int:
     return padded_tokens[index] if index < len(padded_tokens) else num_tokens
 
 
+def is_padded(num_tokens: float, padded_tokens: Sequence[int]) -> bool:
+    """Whether a step of so many tokens, already padded, runs from a graph."""
+    return bool(padded_tokens) and num_tokens <= padded_tokens[-1]
+
+
 def count_pairs(start: int, num_tokens: int) -> int:
     """(query, key) pairs of a chunk of `num_tokens` whose first position is `start`."""
     return num_tokens * start + num_tokens * (num_tokens + 1) // 2
@@ -243,11 +248,7 @@ def load_step_time(data: bytes | str) -> StepTimeModel:
         It is not a step-time model, of a newer schema, or its coefficients are impossible.
     """
     try:
-        version = msgspec.json.decode(data, type=_Versioned).schema_version
-        if version != SCHEMA_VERSION:
-            raise ConfigError(
-                f"step-time model: schema_version {version} is not supported, only {SCHEMA_VERSION}"
-            )
+        msgspec.json.decode(data, type=VersionedModel).check()
         return msgspec.json.decode(data, type=StepTimeModel)
     except msgspec.DecodeError as error:
         if isinstance(error.__cause__, StepTimeError):
@@ -255,10 +256,18 @@ def load_step_time(data: bytes | str) -> StepTimeModel:
         raise ConfigError(f"step-time model: {error}") from error
 
 
-class _Versioned(msgspec.Struct):
+class VersionedModel(msgspec.Struct):
     """Read first, for a schema of the future may look otherwise in everything else."""
 
     schema_version: int
+
+    def check(self) -> None:
+        """Raise ConfigError if this version of quire cannot read such a model."""
+        if self.schema_version != SCHEMA_VERSION:
+            raise ConfigError(
+                f"step-time model: schema_version {self.schema_version} is not supported, only "
+                f"{SCHEMA_VERSION}"
+            )
 
 
 def _check_number(name: str, value: float) -> None:

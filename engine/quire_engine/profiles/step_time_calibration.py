@@ -30,6 +30,10 @@ _CONTEXT_RATIO = 5
 _MIN_PER_STRETCH = 2
 _MIN_GAIN = 0.9
 """Mean errors must come down to this for a term more."""
+_PROMPTS = ((False, False), (True, False), (True, True))
+"""Whether prompts have floors, and constants: floors first, where the host launches them..."""
+_PADDED_PROMPTS = ((False, False), (False, True), (True, True))
+"""...and constants first, where graphs launch all but the longest."""
 _FAR_OFF = 0.06
 """Relative error from which on a step counts less and less."""
 _STEADY_RATIO = 1.3
@@ -64,7 +68,7 @@ def fit_measured(
     least = math.inf
     for terms in (
         Terms(knots, context, tells_prompts, has_constant, padded_tokens)
-        for tells_prompts, has_constant in ((False, False), (True, False), (True, True))
+        for tells_prompts, has_constant in (_PADDED_PROMPTS if padded_tokens else _PROMPTS)
         for context in ([0], context_knots)
     ):
         model = _fit_robustly(steps, loads, terms, source)

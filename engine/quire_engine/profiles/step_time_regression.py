@@ -24,6 +24,7 @@ from operator import add, mul
 from typing import NamedTuple
 
 from quire_engine.profiles.nonnegative import Matrix, solve_nonnegative
+from quire_engine.profiles.step_time import is_padded
 
 _MIN_KNOT_RATIO = 1.25
 """Knots that are closer turn noise into slopes."""
@@ -91,7 +92,7 @@ class _Row(NamedTuple):
     left: int
     part: float
     kind: int
-    """`_DECODES`, `_PROMPTS` or `_MIXED`."""
+    """Which floors it has: `_DECODES`, as all that a graph launches, `_PROMPTS` or `_MIXED`."""
     features: tuple[float, ...]
     """Decodes, pairs, 1 with prompts and 1 with both if that is told, and context tokens of each
     stretch."""
@@ -271,9 +272,11 @@ def _place(load: Load, terms: Terms) -> _Row:
         left = min(left, len(knots) - 2)
         part = max((load.tokens - knots[left]) / (knots[left + 1] - knots[left]), 0.0)
     has_prompts = load.tokens > load.num_decodes
-    kind = _DECODES if not has_prompts else _MIXED if load.num_decodes else _PROMPTS
+    has_both = has_prompts and load.num_decodes > 0
+    is_launched = has_prompts and not is_padded(load.tokens, terms.padded_tokens)
+    kind = _DECODES if not is_launched else _MIXED if has_both else _PROMPTS
     told = float(terms.has_prompt_constant and has_prompts)
-    told_both = float(terms.has_prompt_constant and kind == _MIXED)
+    told_both = float(terms.has_prompt_constant and has_both)
     stretches = _stretch(load.context_tokens, terms.context_knots)
     features = (load.num_decodes, load.pairs, told, told_both, *stretches)
     return _Row(load.weight, load.seconds, left, part, kind, features)

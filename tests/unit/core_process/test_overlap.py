@@ -287,3 +287,17 @@ def test_step_seconds_are_counted_once() -> None:
     model = core.profile().step_time
     assert model is not None
     assert model.predict(1, 40) == pytest.approx(1.0, rel=0.05)
+
+
+def test_the_devices_own_seconds_are_learnt() -> None:
+    clock = VirtualClock()
+    inner = SimulatedExecutor(WIDE, check=True)
+    executor = TimedExecutor(inner, clock)
+    executor.own_seconds = 0.25  # of the second after which the host, busy, sees that it ended
+    core = EngineCore(WIDE, executor, inner.allocate_cache(), clock=clock.now)
+    core.add(Case(some_prompt(20, 1), max_tokens=40).ask("a"), 0.0)
+    while core.has_work():
+        core.step(clock.now())
+    model = core.profile().step_time
+    assert model is not None
+    assert model.predict(1, 40) == pytest.approx(0.25, rel=0.05)

@@ -10,7 +10,13 @@ import torch
 from quire_engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from quire_engine.errors import ConfigError, ModelError
 from quire_engine.execution.base import AppendedBlocks, Batch, Chunks, StartedRow
-from quire_engine.execution.cuda.executor import CudaExecutor, copy_rounds
+from quire_engine.execution.cuda.executor import (
+    AS_GIVEN,
+    CudaExecutor,
+    chunk_arrays,
+    copy_rounds,
+    longest_first,
+)
 from quire_engine.execution.cuda.platform import Platform
 from quire_engine.execution.cuda.weights import FileWeights
 from quire_engine.execution.factory import create_executor
@@ -215,3 +221,14 @@ def test_without_a_gpu_device_cuda_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"finds no CUDA GPU here \(\w.+\): use --device cpu"):
         CudaExecutor(config, Path())
     assert type(create_executor(EngineConfig(), Path())) is not CudaExecutor
+
+
+def test_decodes_are_computed_longest_first_and_told_as_they_came() -> None:
+    chunks = Chunks([4, 7, 2, 9], [3, 90, 90, 0], [1, 1, 1, 5], [True] * 4, num_decodes=3)
+    order = longest_first(chunks)
+    assert order.tolist() == [1, 2, 0]
+    arrays = chunk_arrays(chunks, order)
+    assert arrays.rows.tolist() == [7, 2, 4, 9]
+    assert arrays.starts.tolist() == [90, 90, 3, 0]
+    assert chunk_arrays(chunks, AS_GIVEN).rows.tolist() == chunks.rows
+    assert longest_first(Chunks()).size == 0

@@ -66,6 +66,10 @@ def test_a_profile_survives_its_file(tmp_path: Path) -> None:
         {"max_model_len": "long"},
         {"step_time": {}},
         {"step_time": None},
+        {
+            "step_time": json.loads(save_profile(build_profile()))["step_time"]
+            | {"schema_version": 2}
+        },
         {"steps": [{"num_decodes": 1}]},
         {"steps": [json.loads(save_profile(build_profile()))["steps"][0] | {"samples": []}]},
         {"steps": [json.loads(save_profile(build_profile()))["steps"][0] | {"samples": [-1.0]}]},
@@ -75,6 +79,11 @@ def test_a_profile_survives_its_file(tmp_path: Path) -> None:
 def test_what_is_impossible_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"profile|step-time model"):
         load_profile(saved_with(**changes))
+
+
+def test_a_model_of_another_schema_is_refused_whatever_it_looks_like() -> None:
+    with pytest.raises(ConfigError, match="schema_version 7 is not supported, only 1"):
+        load_profile(saved_with(step_time={"schema_version": 7, "limits": "new"}))
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,15 @@ def test_impossible_terms_are_refused(changes: dict[str, Any]) -> None:
         build_model(**changes)
 
 
+def test_steps_that_run_from_a_graph_have_no_floor_of_the_hosts() -> None:
+    model = build_model(padded_tokens=(64, 256), prompt_floor_seconds=9.0, mixed_floor_seconds=12.0)
+    assert model.predict(0, 0, 250) < 9.0
+    assert model.predict(6, 60, 250) < 9.0
+    assert model.predict(0, 0, 257) == 9.0
+    assert model.predict(6, 60, 251) == 12.0
+    assert model.predict(7, 70) < 9.0
+
+
 def test_steps_with_prompts_take_what_they_are_padded_to() -> None:
     model = build_model(padded_tokens=(64, 256), mixed_seconds=0.5)
 

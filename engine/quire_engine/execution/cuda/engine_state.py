@@ -28,6 +28,23 @@ MAX_CHANGES = 1 << 17
 """Most changes of the rows' memory that travel with a step; more are copied apart."""
 
 
+class StepOutput:
+    """Where a step's tokens come to on the host, and when.
+
+    Parameters
+    ----------
+    size
+        Most tokens of a step.
+    """
+
+    def __init__(self, platform: Platform, size: int) -> None:
+        self.tokens = platform.host_ints(size)
+        """[size] int32, host."""
+        self.begun = Event(platform, has_time=True)
+        """The device had the step, and had ended the one before."""
+        self.filled = Event(platform, has_time=True)
+
+
 @dataclass(frozen=True, slots=True)
 class EngineState:
     """What exists once the KV memory is allocated."""
@@ -39,8 +56,8 @@ class EngineState:
     program: StepProgram
     graphs: DecodeGraphs
     prompt_graphs: PromptGraphs
-    outputs: list[tuple[torch.Tensor, Event]]
-    """For each step in flight: [max_num_seqs] int32 of the host, and when it is filled."""
+    outputs: list[StepOutput]
+    """For each step in flight."""
 
 
 def create_state(config: EngineConfig, platform: Platform, decoder: CudaDecoder) -> EngineState:
@@ -85,7 +102,7 @@ def create_state(config: EngineConfig, platform: Platform, decoder: CudaDecoder)
         cache_shape(config, decoder, num_blocks + 1), dtype=platform.dtype, device=platform.device
     )
     decoder.attach(cache)
-    outputs = [(platform.host_ints(max_num_seqs), Event(platform)) for _ in range(MAX_IN_FLIGHT)]
+    outputs = [StepOutput(platform, max_num_seqs) for _ in range(MAX_IN_FLIGHT)]
     return EngineState(cache, rows, inputs, program, graphs, prompt_graphs, outputs)
 
 

@@ -37,6 +37,9 @@ from quire_kernels.ops.device import cuda_device
 
 _STAGE = "reading weights"
 Ints = NDArray[np.int32]
+Order = NDArray[np.intp]
+AS_GIVEN: Order = np.empty(0, np.intp)
+"""The order of decodes that are computed as they come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class _InFlight:
     positions: Ints
     """[num_samples]: where in their rows."""
     scores: Scores
+    order: Order
+    """[num_decodes]: which of the batch's decodes each of the first samples is; [0]: as given."""
 
 
 class CudaExecutor(AheadExecutor):
@@ -127,23 +132,26 @@ class CudaExecutor(AheadExecutor):
         state = self._allocated()
         if len(self._in_flight) == MAX_IN_FLIGHT:
             raise RuntimeError(f"bug: {MAX_IN_FLIGHT} steps are in flight already")
-        state.rows.apply(batch)
-        state.inputs.begin()
+        turn = (self._turn + 1) % MAX_IN_FLIGHT
+        output = state.outputs[turn]
         with self._platform.on_stream(), torch.inference_mode():
-            scores = Scores()
+            output.begun.record()
+            state.rows.apply(batch)
+            state.inputs.begin()
+            scores, order = Scores(), AS_GIVEN
             if is_special(state.rows, batch.chunks):
                 sampled, scores = self._submit_special(state, batch)
-            elif batch.chunks.num_decodes == len(batch.chunks) > 0:
-                sampled = self._submit_decodes(state, batch)
             else:
-                sampled = self._submit_chunks(state, batch)
-            self._turn = (self._turn + 1) % MAX_IN_FLIGHT
-            host, event = state.outputs[self._turn]
+                order = longest_first(batch.chunks)
+                only_decodes = batch.chunks.num_decodes == len(batch.chunks) > 0
+                submit = self._submit_decodes if only_decodes else self._submit_chunks
+                sampled = submit(state, batch, order)
             count = len(sampled[0])
             if count:
-                host[:count].copy_(state.program.sampled[:count], non_blocking=True)
-            event.record()
-        self._in_flight.append(_InFlight(self._turn, *sampled, scores))
+                output.tokens[:count].copy_(state.program.sampled[:count], non_blocking=True)
+            output.filled.record()
+        self._turn = turn
+        self._in_flight.append(_InFlight(turn, *sampled, scores, order))
         if not state.graphs.capture_next():
             state.prompt_graphs.capture_next()
 
@@ -151,18 +159,20 @@ class CudaExecutor(AheadExecutor):
         """Wait for the oldest submitted step and return its tokens."""
         state = self._allocated()
         step = self._in_flight.popleft()
-        host, event = state.outputs[step.slot]
-        event.wait()
-        sampled = host.numpy()[: len(step.rows)]
-        token_ids = np.maximum(sampled, 0)
-        state.rows.remember(step.rows, step.positions, token_ids)
+        output = state.outputs[step.slot]
+        output.filled.wait()
+        computed = output.tokens.numpy()[: len(step.rows)]
+        state.rows.remember(step.rows, step.positions, np.maximum(computed, 0))
+        sampled = computed.copy()
+        sampled[step.order] = computed[: len(step.order)]
         scores = step.scores
         return StepResult(
-            token_ids.tolist(),
+            np.maximum(sampled, 0).tolist(),
             scores.logprobs,
             scores.prompt_logprobs,
             not_finite=tuple(np.flatnonzero(sampled < 0).tolist()) + scores.impossible,
             pooled=scores.pooled,
+            seconds=output.filled.seconds_since(output.begun),
         )
 
     def probe(self) -> None:
@@ -195,10 +205,10 @@ class CudaExecutor(AheadExecutor):
         self._allocated().graphs.capture_rest()
         self._allocated().prompt_graphs.capture_rest()
 
-    def _submit_decodes(self, state: EngineState, batch: Batch) -> tuple[Ints, Ints]:
+    def _submit_decodes(self, state: EngineState, batch: Batch, order: Order) -> tuple[Ints, Ints]:
         """One token of each row, from a graph if there is one; returns rows and positions."""
-        rows_ids = np.array(batch.chunks.rows, np.int32)
-        positions = np.array(batch.chunks.starts, np.int32)
+        rows_ids = np.array(batch.chunks.rows, np.int32)[order]
+        positions = np.array(batch.chunks.starts, np.int32)[order]
         rows = state.rows
         given = np.full(len(rows_ids), -1, np.int32)
         known = positions < rows.num_given[rows_ids]
@@ -213,13 +223,13 @@ class CudaExecutor(AheadExecutor):
         state.graphs.run(width, truncates=truncates)
         return rows_ids, positions + 1
 
-    def _submit_chunks(self, state: EngineState, batch: Batch) -> tuple[Ints, Ints]:
+    def _submit_chunks(self, state: EngineState, batch: Batch, order: Order) -> tuple[Ints, Ints]:
         """A step with prompts in it, or with changes alone; returns rows and positions."""
         if not len(batch.chunks):
             self._send(state, batch)
             nothing: Ints = np.empty(0, np.int32)
             return nothing, nothing
-        chunks = chunk_arrays(batch.chunks)
+        chunks = chunk_arrays(batch.chunks, order)
         truncates = bool(state.rows.truncates[chunks.rows[chunks.samples]].any())
         shape = None
         if chunks.samples.any():  # without a sample, the last layer's products are left out
@@ -238,7 +248,7 @@ class CudaExecutor(AheadExecutor):
 
     def _submit_special(self, state: EngineState, batch: Batch) -> tuple[tuple[Ints, Ints], Scores]:
         """A step with rows that ask for more; returns rows, positions and scores."""
-        chunks = chunk_arrays(batch.chunks)
+        chunks = chunk_arrays(batch.chunks, AS_GIVEN)
         truncates = bool(state.rows.truncates[chunks.rows[chunks.samples]].any())
         step, sampled = self._place(state, batch, chunks, truncates=truncates)
         scores = compute_special(state.program, state.rows, step, batch.chunks)
@@ -298,11 +308,24 @@ class CudaExecutor(AheadExecutor):
         return self._state
 
 
-def chunk_arrays(chunks: Chunks) -> ChunkArrays:
-    """Return a batch's chunks as arrays."""
+def longest_first(chunks: Chunks) -> Order:
+    """[num_decodes]: an order of the decodes in which the device is busy to the end.
+
+    Programs begin in this order as others end: one with a long context that began last would be
+    alone at the end.
+    """
+    starts = np.array(chunks.starts[: chunks.num_decodes], np.int32)
+    return np.argsort(-starts, kind="stable")
+
+
+def chunk_arrays(chunks: Chunks, order: Order) -> ChunkArrays:
+    """Return a batch's chunks as arrays, the first of them in another order."""
+    rows, starts = np.array(chunks.rows, np.int32), np.array(chunks.starts, np.int32)
+    for values in (rows, starts):  # decodes differ in nothing else
+        values[: len(order)] = values[order]
     return ChunkArrays(
-        np.array(chunks.rows, np.int32),
-        np.array(chunks.starts, np.int32),
+        rows,
+        starts,
         np.array(chunks.num_tokens, np.int32),
         np.array(chunks.samples, np.bool_),
         chunks.num_decodes,

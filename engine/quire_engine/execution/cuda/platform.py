@@ -12,10 +12,18 @@ _DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float16": torch.
 
 
 class Event:
-    """A point in the device's work that the host can wait for."""
+    """A point in the device's work that the host can wait for.
 
-    def __init__(self, platform: "Platform") -> None:
-        self._event = torch.Event(platform.device) if platform.is_cuda else None
+    Parameters
+    ----------
+    has_time
+        Whether `seconds_since` is to be asked.
+    """
+
+    def __init__(self, platform: "Platform", *, has_time: bool = False) -> None:
+        self._event = None
+        if platform.is_cuda:
+            self._event = torch.Event(platform.device, enable_timing=has_time)
 
     def record(self) -> None:
         """Mark the work given to the device so far."""
@@ -26,6 +34,12 @@ class Event:
         """Wait until the marked work is done."""
         if self._event is not None:
             self._event.synchronize()
+
+    def seconds_since(self, earlier: "Event") -> float | None:
+        """By the device's clock, once both points are behind it; None on a CPU."""
+        if self._event is None or earlier._event is None:
+            return None
+        return earlier._event.elapsed_time(self._event) / 1e3
 
 
 @dataclass(frozen=True, eq=False)
