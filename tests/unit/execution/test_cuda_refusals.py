@@ -1,5 +1,7 @@
 """What the CUDA executor refuses to start with, and what its refusals say."""
 
+import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from quire_engine.execution.cuda.capacity import (
     count_blocks,
 )
 from quire_engine.execution.cuda.executor import CudaExecutor
+from quire_engine.execution.cuda.kernel_cache import kernels_folder, use_cache
 from quire_engine.execution.cuda.platform import cuda_platform
 from quire_engine.execution.cuda.preparing import refusals
 from quire_kernels.errors import UnsupportedError
@@ -48,6 +51,13 @@ def test_a_gpu_that_torch_cannot_use_is_told_where_the_cpu_computes(
     assert not caplog.records
     assert not factory._has_cuda(tmp_path)
     assert "torch cannot use it (The NVIDIA driver on your system is too old" in caplog.text
+
+
+def test_a_full_disk_is_told_with_where_kernels_are_kept() -> None:
+    use_cache(os.environ)
+    where = rf"QUIRE_CACHE; kernels are kept in {re.escape(kernels_folder())} \(\[Errno 28\]"
+    with pytest.raises(ConfigError, match=where), refusals("kernels were compiled"):
+        Path("/dev/full").write_bytes(b"a kernel")
 
 
 def test_a_type_without_kernels_is_refused(with_gpu: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,14 @@ def use_cache(environment: Mapping[str, str]) -> Path | None:
     return cache
 
 
+def kernels_folder() -> str:
+    """Where Triton keeps what it compiles in this process."""
+    from triton import knobs
+
+    folder: str = knobs.cache.dir
+    return folder
+
+
 def find_packs(environment: Mapping[str, str], arch: str) -> list[Path]:
     """The packs that the environment names; of a folder, those of the architecture."""
     named = environment.get(PACKS_VARIABLE)

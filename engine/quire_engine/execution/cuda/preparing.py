@@ -1,17 +1,20 @@
 """What is done once on a device before the cache is sized, and how its failures are told."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
 from quire_engine.errors import CapacityError, ConfigError, QuireError
+from quire_engine.execution.cuda.kernel_cache import kernels_folder
 from quire_engine.execution.cuda.model import CudaDecoder
 from quire_engine.execution.cuda.platform import Platform
 from quire_kernels.errors import KernelError
 
 _TUNED_TOKENS = 1024
 _MAX_LINE = 300
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -28,7 +31,8 @@ def refusals(work: str) -> Iterator[None]:
     CapacityError
         The device's memory ran out.
     ConfigError
-        There is no kernel, one does not compile, or a graph cannot be captured.
+        There is no kernel, one does not compile or finds no room on the disk, or a graph cannot be
+        captured.
     """
     try:
         yield
@@ -42,6 +46,11 @@ def refusals(work: str) -> Iterator[None]:
     except KernelError as error:
         raise ConfigError(f"the GPU cannot compute this model: {error}") from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise ConfigError(
+                f"the disk was full while {work}: free some of it, or name a folder on another "
+                f"with QUIRE_CACHE; kernels are kept in {kernels_folder()} ({_first_line(error)})"
+            ) from error
         raise ConfigError(
             f"the GPU failed while {work}: {type(error).__name__}: {_first_line(error)}"
         ) from error
