@@ -43,6 +43,7 @@ PATHS = {
     "configmap": "/api/v1/namespaces/{}/configmaps",
     "qis": "/apis/serving.quire.dev/v1alpha1/namespaces/{}/inferenceservices",
     "event": "/api/v1/namespaces/{}/events",
+    "ingress": "/apis/networking.k8s.io/v1/namespaces/{}/ingresses",
     "pdb": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
 }
 

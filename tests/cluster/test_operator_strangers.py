@@ -14,6 +14,8 @@ from tests.cluster.services import Body, get, make, tokens, wait_for_status
 from tests.cluster.test_operator_keys import degraded, wait_for_reason
 
 GATEWAYS = "gateways"
+NAME_LABEL = "app.kubernetes.io/name"
+WAY_IN: Body = {"ingress": {"host": "models.example.com"}, "access": {"public": True}}
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +208,98 @@ def test_what_others_add_beside_ours_goes(
     make(api_cluster, namespace, replicas=3)
     wait_for_status(api_cluster, namespace)
     assert degraded(api_cluster, namespace)[0] != "ApplyRefused"
+
+
+def test_what_others_add_to_an_ingress_goes_and_the_clusters_own_class_stays(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    annotations = {"ingressclass.kubernetes.io/is-default-class": "true"}
+    made: Body = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IngressClass",
+        "metadata": {"name": "public", "annotations": annotations},
+        "spec": {"controller": "example.com/nobody"},
+    }
+    api_cluster.api.apply(made)
+    try:
+        _spoil_an_ingress(api_cluster, namespace, "public")
+    finally:
+        api_cluster.api.call("delete", "ingressclass/public")
+
+
+def test_a_class_that_others_give_an_ingress_goes_where_none_is_the_default(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    _spoil_an_ingress(api_cluster, namespace, None)
+
+
+def test_a_class_of_an_ingress_stays_where_a_policy_hides_the_clusters_own(
+    api_cluster: Cluster, operator: RunningOperator, namespace: str
+) -> None:
+    make(api_cluster, namespace, **WAY_IN)
+    wait_until(lambda: get(api_cluster, "ingress", namespace, "chat") is not None, seconds=60)
+    what = ("ingress/chat", f"--namespace={namespace}", "--type=merge")
+    rules = [
+        {
+            "apiGroups": ["networking.k8s.io"],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE"],
+            "resources": ["ingresses"],
+        }
+    ]
+    policy = {
+        "matchConstraints": {"resourceRules": rules},
+        "validations": [{"expression": "has(object.spec.rules)", "message": "needs rules"}],
+    }
+    binding = {"policyName": "ingresses", "validationActions": ["Deny"]}
+    for kind, spec in (("Policy", policy), ("PolicyBinding", binding)):
+        group = {"apiVersion": "admissionregistration.k8s.io/v1"}
+        metadata = {"name": "ingresses"}
+        made = group | {"kind": f"ValidatingAdmission{kind}", "metadata": metadata, "spec": spec}
+        api_cluster.api.apply(made)
+    tried = ("create", "ingress", "trial", what[1], "--default-backend=a:80", "--dry-run=server")
+    try:
+        wait_until(lambda: "needs rules" in api_cluster.api.run(*tried).stderr, seconds=60)
+        theirs = {"ingressClassName": "theirs", "tls": [{"hosts": ["theirs.example.com"]}]}
+        api_cluster.api.call("patch", *what, f"-p={json.dumps({'spec': theirs})}")
+        wait_until(
+            lambda: "tls" not in get(api_cluster, "ingress", namespace, "chat")["spec"], seconds=60
+        )
+        spec = get(api_cluster, "ingress", namespace, "chat")["spec"]
+        assert spec["ingressClassName"] == "theirs"
+    finally:
+        kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings"
+        api_cluster.api.call("delete", kinds, "ingresses")
+
+
+def _spoil_an_ingress(cluster: Cluster, namespace: str, default: str | None) -> None:
+    what = ("ingress/chat", f"--namespace={namespace}")
+
+    def now() -> Body:
+        found: Body = get(cluster, "ingress", namespace, "chat")
+        return found
+
+    make(cluster, namespace, **WAY_IN)
+    wait_until(lambda: now() is not None, seconds=60)
+    before = now()["spec"]
+    assert before.get("ingressClassName") == default
+    backend = {"service": {"name": "theirs", "port": {"number": 80}}}
+    added: list[Body] = [
+        {"ingressClassName": "none"},
+        {"defaultBackend": backend},
+        {"tls": [{"hosts": ["theirs.example.com"], "secretName": "theirs"}]},
+        {"ingressClassName": "none", "defaultBackend": backend},
+    ]
+    for one in added:
+        patch = ("--type=merge", f"-p={json.dumps({'spec': one})}")
+        cluster.api.call("patch", *what, *patch)
+        wait_until(lambda: now()["spec"] == before, seconds=60)
+    # nor is the class taken for somebody's now: writes change it no more
+    seen = now()["metadata"]["generation"]
+    for value in ("x", "y"):
+        cluster.api.call("label", "--overwrite", *what, f"{NAME_LABEL}={value}")
+        wait_until(lambda: now()["metadata"]["labels"][NAME_LABEL] not in ("x", "y"), seconds=60)
+    assert now()["metadata"]["generation"] == seen
 
 
 def test_what_somebody_made_immutable_is_made_anew_or_the_remedy_said(

@@ -82,7 +82,7 @@ class ClusterApi:
             force_conflicts=True,
         )
 
-    async def put_right(self, body: Body, *path: str) -> Body:
+    async def put_right(self, body: Body, manager: str, *path: str) -> Body:
         """Make a part of an object exactly what it is to be; returns the object's metadata.
 
         Server-side apply leaves what others added beside it.
@@ -97,6 +97,7 @@ class ClusterApi:
             body=[{"op": "replace", "path": "/" + "/".join(path), "value": value}],
             content_type="application/json-patch+json",
             header_params={"Accept": _ONE_METADATA_ONLY},
+            field_manager=manager,
         )
 
     async def annotate(self, kind: Kind, namespace: str, name: str, values: Body) -> Body:
@@ -109,9 +110,10 @@ class ClusterApi:
             header_params={"Accept": _ONE_METADATA_ONLY},
         )
 
-    async def create(self, kind: Kind, namespace: str, body: Body) -> Body:
-        """Create an object."""
-        return await self._request("post", kind.path(namespace), body=body)
+    async def create(self, kind: Kind, namespace: str, body: Body, *, is_kept: bool = True) -> Body:
+        """Create an object, or only see what it would be."""
+        dry_run = None if is_kept else "All"
+        return await self._request("post", kind.path(namespace), body=body, dry_run=dry_run)
 
     async def replace(self, kind: Kind, namespace: str, name: str, body: Body) -> Body:
         """Replace an object of the version that the body has."""

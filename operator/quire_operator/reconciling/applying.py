@@ -19,6 +19,7 @@ from quire_operator.cluster.kinds import BY_NAME, MADE, SECRETS
 from quire_operator.cluster.store import Key, Mark, Store, key_of, mark_of
 from quire_operator.errors import ApiError, ForeignObjectError
 from quire_operator.planner.names import MANAGER
+from quire_operator.reconciling import ingress_class
 from quire_operator.reconciling.ownership import OURS_ALONE, owner_beside, part_of_others
 from quire_operator.reconciling.strangers import Strangers
 from quire_operator.resource.reading import InferenceService
@@ -138,11 +139,16 @@ class Applier:
             if not part:
                 raise
             # by itself, or only together with theirs: a port of ours under another number
-            await self._api.put_right(body, *part)
+            await self._put_right(body, *part)
             return await self._api.apply(body, MANAGER)
         if part and part_of_others(kind, result["metadata"]):
-            return await self._api.put_right(body, *part)
+            return await self._put_right(body, *part)
         return result
+
+    async def _put_right(self, body: Body, *part: str) -> Body:
+        if body["kind"] == ingress_class.KIND:
+            body = await ingress_class.with_class(self._api, body)
+        return await self._api.put_right(body, MANAGER, *part)
 
     async def _make_anew(self, body: Body, error: ApiError) -> Body:
         """Delete an object of ours that somebody made immutable, and make it again.

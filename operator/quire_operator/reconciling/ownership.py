@@ -14,11 +14,11 @@ from quire_operator.resource.reading import InferenceService
 
 OURS_ALONE = {
     "Deployment": ("spec", "template", "spec"),
+    "Ingress": ("spec",),
     "PodDisruptionBudget": ("spec",),
     "Service": ("spec",),
 }
-"""What nobody adds to, such as a container or a selector: where it is in an object, by kind. Of an
-Ingress the API server itself chooses the class."""
+"""What nobody adds to, such as a container or a selector: where it is in an object, by kind."""
 
 
 def owner_beside(body: Mapping[str, Any], service: InferenceService, store: Store) -> str | None:
@@ -53,8 +53,7 @@ def part_of_others(kind: str, metadata: Mapping[str, Any]) -> bool:
     return any(
         _has(entry.get("fieldsV1") or {}, OURS_ALONE[kind])
         for entry in metadata.get("managedFields") or ()
-        if (entry.get("manager"), entry.get("operation")) != (MANAGER, "Apply")
-        and not entry.get("subresource")
+        if entry.get("manager") != MANAGER and not entry.get("subresource")
     )
 
 
