@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hack.cluster.certificates import Authority
 from hack.cluster.cluster import Cluster
 from hack.cluster.kubeconfig import write_kubeconfig
 from quire_operator.planner.names import ROLE_LABEL
@@ -71,6 +72,13 @@ def installed(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         _pod(bare, "operator", socket.gethostname())
         yield bare
     uninstall(bare)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    made = Authority(tmp_path / "authority")
+    made.create()
+    return made
 
 
 def test_a_cluster_that_does_not_answer_is_one_finding(tmp_path: Path, bare: Cluster) -> None:
@@ -215,6 +223,54 @@ def test_a_class_of_ingresses_that_is_not_there_is_said_with_the_patch(installed
     assert "asks for the class" not in words
     installed.api.call("delete", "ingressclass/contour")
     installed.api.call("delete", "qis/wants-nginx")
+
+
+def test_a_certificate_that_is_not_there_is_said_with_the_command(
+    installed: Cluster, tmp_path: Path, authority: Authority
+) -> None:
+    assert "certificates" not in _examine(installed.kubeconfig)
+    ways_in: Body = {"host": "chat.example", "tlsSecretName": "chat-tls"}
+    body = service("with-tls", ingress=ways_in, access={"public": True})
+    assert apply(installed, body).returncode == 0
+    found = _examine(installed.kubeconfig)["certificates"]
+    assert _levels(found) == {"warn"}
+    assert "default/with-tls names the Secret chat-tls for TLS, which is not there" in _words(found)
+    pair = authority.issue("chat", "chat", hosts=["chat.example"])
+    files = {"tls.crt": pair.certificate, "tls.key": pair.key}
+    command = _words(found).partition("kubectl ")[2].split()  # as it says
+    installed.api.call(*(_with_path(word, files) for word in command))
+    assert _levels(_examine(installed.kubeconfig)["certificates"]) == {"ok"}
+
+    # who may see services and no Secrets is told so
+    _allow(installed, "seer", "inferenceservices.serving.quire.dev")
+    server = f"https://127.0.0.1:{installed.config.ports.api}"
+    path = write_kubeconfig(tmp_path / "config", installed.authority, server, "seer")
+    found = _examine(path, status=0)["certificates"]
+    assert "not checked: " in _words(found)
+    assert 'secrets "chat-tls" is forbidden' in _words(found)
+
+    ways_in["annotations"] = {"cert-manager.io/cluster-issuer": "acme"}
+    assert apply(installed, body).returncode == 0
+    installed.api.call("delete", "secret/chat-tls")
+    found = _examine(installed.kubeconfig)["certificates"]
+    assert "kubectl --namespace default describe certificate chat-tls" in _words(found)
+    installed.api.call("delete", "qis/with-tls")
+    installed.api.call("delete", "clusterrole,clusterrolebinding", "seer")
+
+
+def _with_path(word: str, files: dict[str, Path]) -> str:
+    flag, _, name = word.partition("=")
+    return f"{flag}={files[name]}" if name in files else word
+
+
+def _allow(cluster: Cluster, user: str, resource: str) -> None:
+    """Have a user list a kind, and wait until that is so."""
+    cluster.api.call("create", "clusterrole", user, "--verb=list", f"--resource={resource}")
+    cluster.api.call(
+        "create", "clusterrolebinding", user, f"--clusterrole={user}", f"--user={user}"
+    )
+    may = ("auth", "can-i", "list", resource, "--all-namespaces", f"--as={user}")
+    wait_until(lambda: cluster.api.run(*may).returncode == 0, _SECONDS)
 
 
 def test_a_route_that_no_gateway_takes_is_said(installed: Cluster) -> None:

@@ -17,6 +17,8 @@ from quire_engine.errors import QuireError
 
 _SECONDS = 10.0
 _NOT_FOUND = 404
+_JSON = "application/json"
+_METADATA_ONLY = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 class ClusterError(QuireError):
@@ -97,6 +99,13 @@ class ClusterApi:
         found = self.get(path, **query)
         return list(found["items"]) if found else []
 
+    def exists(self, path: str) -> bool:
+        """Whether there is an object at a path; nothing of its content is read."""
+        status, content = self._ask("GET", path, {}, None, accept=_METADATA_ONLY)
+        if status >= 400 and status != _NOT_FOUND:
+            raise RefusedError(status, _words(content))
+        return status != _NOT_FOUND
+
     def post(self, path: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
         """What the API server says to an object."""
         return self._document("POST", path, {}, body)
@@ -120,12 +129,19 @@ class ClusterApi:
             raise RefusedError(status, _words(content))
         return json.loads(content)
 
-    def _ask(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, bytes]:  # noqa: ANN401
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: Any,  # noqa: ANN401
+        accept: str = _JSON,
+    ) -> tuple[int, bytes]:
         from urllib3.exceptions import HTTPError
 
         refusal = _client_library().client.exceptions.ApiException
 
-        serialized = self._serialize(method, path, query, body)
+        serialized = self._serialize(method, path, query, body, accept)
         try:
             answer = self._client.call_api(*serialized, _request_timeout=_SECONDS)
             return int(answer.status), bytes(answer.read())
@@ -133,13 +149,20 @@ class ClusterApi:
             reason = getattr(error, "reason", None) or error
             raise UnreachableError(f"{self.server} does not answer: {reason}") from error
 
-    def _serialize(self, method: str, path: str, query: dict[str, str], body: Any) -> Any:  # noqa: ANN401
+    def _serialize(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: Any,  # noqa: ANN401
+        accept: str = _JSON,
+    ) -> Any:  # noqa: ANN401
         return self._client.param_serialize(
             method,
             path,
             query_params=list(query.items()),
-            header_params={"accept": "application/json"}
-            | ({"Content-Type": "application/json"} if body is not None else {}),
+            header_params={"accept": accept}
+            | ({"Content-Type": _JSON} if body is not None else {}),
             body=body,
             auth_settings=["BearerToken"],
         )

@@ -80,6 +80,7 @@ def check_cluster(kubeconfig: str | None, context: str | None) -> Findings:
     yield from _one("nodes", lambda: nodes.check_nodes(api, known))
     yield from _one("images", lambda: services.check_images(api))
     yield from _one("ingress", lambda: ways_in.check_ways_in(api, known))
+    yield from _one("certificates", lambda: ways_in.check_certificates(api, known))
     yield from _one("monitoring", lambda: services.check_monitoring(api))
     yield from told
 

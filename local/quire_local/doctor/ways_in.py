@@ -11,6 +11,8 @@ Body = dict[str, Any]
 _Place = tuple[str, str]
 """Namespace and name."""
 
+_CERT_MANAGER = "cert-manager.io/"
+
 
 def check_ways_in(api: ClusterApi, services: list[Body]) -> Findings:
     """Whether an Ingress or HTTPRoute that services ask for would be served."""
@@ -36,6 +38,27 @@ def check_ways_in(api: ClusterApi, services: list[Body]) -> Findings:
             yield _way_by_route(route)
         elif classes:
             yield from _way_by_ingress(api, service, set(classes))
+
+
+def check_certificates(api: ClusterApi, services: list[Body]) -> Findings:
+    """Whether the Secrets are there from which controllers have the certificates of Ingresses.
+
+    With an HTTPRoute certificates are the Gateway's. Shared Secrets are looked at once.
+    """
+    wants = [one for one in services if one["spec"].get("ingress", {}).get("tlsSecretName")]
+    routes = _routes(api) if wants else {}
+    users: dict[_Place, Body] = {}
+    for service in wants:
+        if _place(service) not in routes:
+            secret = service["spec"]["ingress"]["tlsSecretName"]
+            users.setdefault((_place(service)[0], secret), service)
+    missing = 0
+    for (namespace, secret), service in users.items():
+        if not api.exists(f"/api/v1/namespaces/{namespace}/secrets/{secret}"):
+            missing += 1
+            yield _missing(namespace, secret, service)
+    if users and not missing:
+        yield ok("certificates", "Secrets that services name for TLS are there")
 
 
 def _place(body: Body) -> _Place:
@@ -83,3 +106,14 @@ def _way_by_ingress(api: ClusterApi, service: Body, classes: set[str]) -> Findin
     if found and not found.get("status", {}).get("loadBalancer", {}).get("ingress"):
         words = f"no controller has taken the Ingress {namespace}/{name}: it has no address"
         yield warn("ingress", words, f"kubectl --namespace {namespace} describe ingress {name}")
+
+
+def _missing(namespace: str, secret: str, service: Body) -> Finding:
+    name = "/".join(_place(service))
+    words = f"{name} names the Secret {secret} for TLS, which is not there: its https has no"
+    annotations = service["spec"]["ingress"].get("annotations") or {}
+    if any(one.startswith(_CERT_MANAGER) for one in annotations):
+        fix = f"kubectl --namespace {namespace} describe certificate {secret}"
+        return warn("certificates", f"{words} certificate; cert-manager is to make it", fix)
+    fix = f"kubectl --namespace {namespace} create secret tls {secret} --cert=tls.crt --key=tls.key"
+    return warn("certificates", f"{words} certificate of its own", fix)
