@@ -172,18 +172,19 @@ def spare(limits: Limits, ready: Mapping[str, int]) -> Limits:
 
     What they ask for has yet to start, or finds no node: nobody would serve meanwhile.
     """
+    if not any(ready.values()) or _serve_any(limits.clamp(ready), ready):
+        return limits
+    at_least = tuple(replace(one, lowest=min(one.lowest, ready[one.name])) for one in limits.limits)
+    if not _serve_any(replace(limits, limits=at_least).clamp(ready), ready):
+        return limits  # other bounds leave none: to lower minimums one by one would be in vain
     lowered = limits
-    while any(ready.values()) and not _serve_any(lowered.clamp(ready), ready):
+    while not _serve_any(lowered.clamp(ready), ready):
         asking = [one for one in lowered.limits if one.lowest > ready[one.name]]
-        if not asking:
-            return limits
         dearest = max(asking, key=lambda one: one.cost)
         fewer = replace(dearest, lowest=dearest.lowest - 1)
         lowered = replace(
             lowered, limits=tuple(fewer if one is dearest else one for one in lowered.limits)
         )
-    if lowered is limits:
-        return limits
     finding = _contradiction("the accelerators' minReplicas, beside what serves,", limits.bounds)
     return replace(lowered, findings=(*limits.findings, finding))
 

@@ -1,14 +1,16 @@
 """minReplicas: kept whatever fails or finds no node, and whoever is more important."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 
 from quire_engine.profiles.gpus import GPUS
+from quire_operator.scaling.clamping import Limit, Limits, spare
 from quire_operator.scaling.decide import decide
 from quire_operator.scaling.decision import Decision, ScalingMemory
 from quire_operator.scaling.inputs import GpuStock, Replica, ScalingInputs, ServiceInputs
+from quire_operator.scaling.mix import Bounds
 from tests.unit.scaling.worlds import World, accelerator, service
 
 L4 = GPUS["l4"].products[0]
@@ -180,3 +182,24 @@ def test_an_accelerators_own_minimum_takes_nobody_the_last_that_serves() -> None
         num_serving.append(world.num_serving)
     assert world.counts == {"t4": 1}
     assert min(num_serving) == 1
+
+
+class CountedLimits(Limits):
+    """Counts how often replicas are fitted in."""
+
+    num_clamped = 0
+
+    def clamp(self, replicas: Mapping[str, int]) -> dict[str, int]:
+        CountedLimits.num_clamped += 1
+        return super().clamp(replicas)
+
+
+def test_large_minimums_are_not_lowered_one_by_one_where_that_helps_nobody() -> None:
+    limits = (
+        Limit(name="h100", cost=7.5, lowest=500, highest=500),
+        Limit(name="l4", cost=0.8, lowest=0, highest=0),
+    )
+    counted = CountedLimits(limits=limits, bounds=Bounds(fewest=500, most=500))
+    CountedLimits.num_clamped = 0
+    assert spare(counted, {"h100": 0, "l4": 1}) is counted
+    assert CountedLimits.num_clamped < 5
