@@ -18,18 +18,17 @@ import pytest
 from hack.cluster.certificates import Authority
 from hack.cluster.cluster import Cluster
 from hack.cluster.kubeconfig import write_kubeconfig
-from quire_operator.planner.names import ROLE_LABEL
 from quire_operator.resource.crd import NAME, crd
 from tests.api.gateways import RunningGateway
 from tests.api.gateways import service as routed
 from tests.api.servers import SIMULATED, RunningServer, wait_until
 from tests.cluster.operators import SYSTEM, RunningOperator, install, uninstall
 from tests.cluster.services import apply, service
+from tests.cluster.written_objects import OPERATOR, kind_of_routes, node, pod, warning
 
 Body = dict[str, Any]
 
 _SECONDS = 120
-_OPERATOR = "quire-operator"
 _OTHER = "another-system"
 
 
@@ -69,7 +68,7 @@ def installed(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     kubeconfig = install(bare)
     log = tmp_path_factory.mktemp("doctor") / "operator.log"
     with RunningOperator(kubeconfig, log):
-        _pod(bare, "operator", socket.gethostname())
+        pod(bare, "operator", socket.gethostname())
         yield bare
     uninstall(bare)
 
@@ -134,7 +133,7 @@ def test_the_operator_that_leads_and_has_its_rights_is_well(installed: Cluster) 
 
 
 def test_a_right_that_is_missing_is_named(installed: Cluster) -> None:
-    role = json.loads(installed.api.call("get", "clusterrole", _OPERATOR, "--output=json"))
+    role = json.loads(installed.api.call("get", "clusterrole", OPERATOR, "--output=json"))
     cut = deepcopy(role)
     cut["rules"] = [one for one in cut["rules"] if "deployments" not in one["resources"]]
     installed.api.apply(_applied(cut))
@@ -146,13 +145,13 @@ def test_a_right_that_is_missing_is_named(installed: Cluster) -> None:
 
 def test_two_operators_that_serve_the_same_are_said_to(installed: Cluster) -> None:
     installed.api.call("create", "namespace", _OTHER)
-    installed.api.call("create", "serviceaccount", _OPERATOR, f"--namespace={_OTHER}")
-    _pod(installed, "operator", "second", namespace=_OTHER)
+    installed.api.call("create", "serviceaccount", OPERATOR, f"--namespace={_OTHER}")
+    pod(installed, "operator", "second", namespace=_OTHER)
     words = _words(_examine(installed.kubeconfig)["operator"])
     assert f"those of namespaces {_OTHER} and {SYSTEM} both serve all namespaces" in words
     assert f"helm uninstall quire --namespace {SYSTEM}" in words
     installed.api.call("delete", "pod/second", f"--namespace={_OTHER}", "--now")
-    _pod(installed, "operator", "second", namespace=_OTHER, args=["--namespaces=team-a,team-b"])
+    pod(installed, "operator", "second", namespace=_OTHER, args=["--namespaces=team-a,team-b"])
     words = _words(_examine(installed.kubeconfig)["operator"])
     assert f"those of namespaces {_OTHER} and {SYSTEM} both serve team-a, team-b" in words
     installed.api.call("delete", "namespace", _OTHER, "--timeout=110s")
@@ -160,7 +159,7 @@ def test_two_operators_that_serve_the_same_are_said_to(installed: Cluster) -> No
 
 def test_pods_that_do_not_start_are_told_in_their_own_words(installed: Cluster) -> None:
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
-    _pod(installed, "gateway", "stuck", waiting=waiting)
+    pod(installed, "gateway", "stuck", waiting=waiting)
     found = _examine(installed.kubeconfig)
     assert "stuck is not ready: ImagePullBackOff: no such image" in _words(found["gateway"])
     assert "describe pod stuck" in _words(found["gateway"])
@@ -171,18 +170,18 @@ def test_pods_that_do_not_start_are_told_in_their_own_words(installed: Cluster) 
 def test_a_pod_that_crashes_is_told_with_what_it_said_last(installed: Cluster) -> None:
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off"}
     said = "usage: ...\nerror: unrecognized arguments: --no-such\n"
-    _pod(installed, "gateway", "crashing", waiting=waiting, said=said)
+    pod(installed, "gateway", "crashing", waiting=waiting, said=said)
     words = _words(_examine(installed.kubeconfig)["gateway"])
     assert "back-off; it said last: error: unrecognized arguments: --no-such" in words
     installed.api.call("delete", "pod/crashing", f"--namespace={SYSTEM}", "--now")
 
 
 def test_a_pod_that_says_nothing_itself_is_told_by_its_last_warning(installed: Cluster) -> None:
-    _pod(installed, "gateway", "mounting", waiting={"reason": "ContainerCreating"})
+    pod(installed, "gateway", "mounting", waiting={"reason": "ContainerCreating"})
     words = _words(_examine(installed.kubeconfig)["gateway"])
     assert "mounting is not ready: it does not say why" in words
     for second, message in ((1, "too early"), (2, 'secret "quire-root" not found')):
-        _warn(installed, "mounting", message, f"2026-01-01T00:00:0{second}Z")
+        warning(installed, "mounting", message, f"2026-01-01T00:00:0{second}Z")
     words = _words(_examine(installed.kubeconfig)["gateway"])
     assert 'mounting is not ready: secret "quire-root" not found' in words
     installed.api.call("delete", "pod/mounting", f"--namespace={SYSTEM}", "--now")
@@ -190,9 +189,9 @@ def test_a_pod_that_says_nothing_itself_is_told_by_its_last_warning(installed: C
 
 def test_nodes_with_gpus_need_a_label_and_a_plugin(installed: Cluster) -> None:
     product = {"nvidia.com/gpu.product": "NVIDIA-L4"}
-    _node(installed, "well", labels=product, gpus=2)
-    _node(installed, "unlabelled", gpus=1)
-    _node(installed, "without-plugin", labels=product)
+    node(installed, "well", labels=product, gpus=2)
+    node(installed, "unlabelled", gpus=1)
+    node(installed, "without-plugin", labels=product)
     asks = [{"name": "h100", "products": ["NVIDIA-H100-80GB-HBM3"]}]
     assert apply(installed, service("wants-h100", accelerators=asks)).returncode == 0
     words = _words(_examine(installed.kubeconfig)["gpus"])
@@ -277,7 +276,7 @@ def test_a_route_that_no_gateway_takes_is_said(installed: Cluster) -> None:
     access = {"public": True}
     body = service("by-route", ingress={"host": "chat.example"}, access=access)
     assert apply(installed, body).returncode == 0
-    installed.api.apply(_kind_of_routes())
+    installed.api.apply(kind_of_routes())
     name = "crd/httproutes.gateway.networking.k8s.io"
     installed.api.call("wait", "--for=condition=Established", name, "--timeout=60s")
     route = {
@@ -312,34 +311,6 @@ def test_a_route_that_no_gateway_takes_is_said(installed: Cluster) -> None:
     installed.api.call("delete", "qis/by-route")
 
 
-def _kind_of_routes() -> Body:
-    """HTTPRoutes with whatever fields."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    group = "gateway.networking.k8s.io"
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"httproutes.{group}",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-        },
-        "spec": {
-            "group": group,
-            "names": {"kind": "HTTPRoute", "plural": "httproutes"},
-            "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": anything},
-                    "subresources": {"status": {}},
-                }
-            ],
-        },
-    }
-
-
 def test_who_may_see_little_is_told_what_was_not_checked(
     installed: Cluster, tmp_path: Path
 ) -> None:
@@ -362,7 +333,7 @@ def test_a_gateway_is_asked_by_way_of_the_cluster(installed: Cluster, tmp_path: 
         url = str(gateway.manage("/healthz").url)
         wait_until(lambda: gateway.num_eligible() == 1, _SECONDS)
         port = int(url.rpartition(":")[2].partition("/")[0])
-        _pod(installed, "gateway", "here", address=address, port=port)
+        pod(installed, "gateway", "here", address=address, port=port)
         found = _examine(installed.kubeconfig)
         assert "here is ready, with metrics" in _words(found["gateway answers"])
         ran = _quire("top", "--once", "--json", "--kubeconfig", installed.kubeconfig)
@@ -389,77 +360,6 @@ def _applied(role: Body) -> Body:
     return {name: role[name] for name in ("apiVersion", "kind", "rules")} | {
         "metadata": {"name": role["metadata"]["name"]}
     }
-
-
-def _pod(
-    cluster: Cluster,
-    role: str,
-    name: str,
-    *,
-    address: str = "10.9.8.7",
-    port: int = 8090,
-    waiting: Body | None = None,
-    namespace: str = SYSTEM,
-    args: list[str] | None = None,
-    said: str = "",
-) -> None:
-    """A pod of which there is only the object, with a status as a kubelet would write it."""
-    image = f"registry.example/{role}:1"
-    container = {
-        "name": "main",
-        "image": image,
-        "args": args or [],
-        "ports": [{"name": "management", "containerPort": port}],
-    }
-    cluster.api.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": namespace, "labels": {ROLE_LABEL: role}},
-            "spec": {"serviceAccountName": _OPERATOR, "containers": [container]},
-        }
-    )
-    ready = {"type": "Ready", "status": "False" if waiting else "True"}
-    status: Body = {"phase": "Running", "conditions": [ready], "podIP": address}
-    status["podIPs"] = [{"ip": address}]
-    if waiting:
-        state = {"name": "main", "image": image, "imageID": "", "state": {"waiting": waiting}}
-        last = {"terminated": {"exitCode": 2, "message": said}} if said else {}
-        more = {"ready": False, "restartCount": 0, "lastState": last}
-        status["containerStatuses"] = [state | more]
-    _write_status(cluster, f"pod/{name}", status, f"--namespace={namespace}")
-
-
-def _warn(cluster: Cluster, pod: str, message: str, stamp: str) -> None:
-    """An event of a pod, as a kubelet writes it."""
-    cluster.api.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{pod}-{stamp[-3:-1]}", "namespace": SYSTEM},
-            "involvedObject": {"kind": "Pod", "name": pod, "namespace": SYSTEM},
-            "type": "Warning",
-            "reason": "FailedMount",
-            "message": message,
-            "lastTimestamp": stamp,
-        }
-    )
-
-
-def _node(
-    cluster: Cluster, name: str, *, labels: dict[str, str] | None = None, gpus: int = 0
-) -> None:
-    metadata = {"name": name, "labels": labels or {}}
-    cluster.api.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-    amounts = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    ready = [{"type": "Ready", "status": "True"}]
-    status = {"conditions": ready, "allocatable": amounts, "capacity": amounts}
-    _write_status(cluster, f"node/{name}", status)
-
-
-def _write_status(cluster: Cluster, what: str, status: Body, *flags: str) -> None:
-    patch = ("--subresource=status", "--type=merge", f"--patch={json.dumps({'status': status})}")
-    cluster.api.call("patch", what, *flags, *patch)
 
 
 def _own_address() -> str | None:
