@@ -199,7 +199,10 @@ def _swap(case: Case, wanted: Mapping[str, int]) -> dict[str, int] | None:
     least four, and none within the stabilization window after anything was added. None: not now.
     """
     fleet, limits = case.fleet, case.limits
-    both = {name: max(wanted[name], count) for name, count in fleet.useful.items()}
+    both = {
+        name: max(wanted[name], count, _num_serving(case, name))
+        for name, count in fleet.useful.items()
+    }
     if limits.allow(both):
         return both
     if case.has_added_lately or fleet.num_useful > fleet.num_ready or fleet.num_ready < _AT_A_TIME:
@@ -214,6 +217,12 @@ def _swap(case: Case, wanted: Mapping[str, int]) -> dict[str, int] | None:
             if limits.allow(swapped):
                 return swapped
     return None
+
+
+def _num_serving(case: Case, name: str) -> int:
+    """Those of an accelerator that say nothing, too: it may be the hearing that is at fault."""
+    serving = sum(serves(one) for one in case.service.replicas if one.accelerator == name)
+    return min(serving, case.fleet.ordered[name])
 
 
 def _grow_otherwise(case: Case, grown: Mix, rates: list[float]) -> dict[str, int] | None:

@@ -110,3 +110,15 @@ def test_pressure_speaks_for_those_that_are_counted_on(num_silent: int, share: f
     assert found is not None
     whole = found.value / seen.pressure.target * 4
     assert found.requests_per_second == pytest.approx(share * whole)
+
+
+def test_the_last_that_serves_stays_though_silent_where_maxreplicas_has_no_room_for_another() -> (
+    None
+):
+    world = World(service("l4", "h100", max_replicas=1), rate=3.0, ordered={"l4": 1})
+    world.run(600)
+    silence(world, 1)
+    for _ in range(60):
+        world.step()
+        assert world.num_serving == 1
+    assert world.counts == {"l4": 1}
