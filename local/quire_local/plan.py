@@ -29,6 +29,7 @@ from quire_local.simulate.flags import (
 )
 from quire_local.simulate.hardware import EngineType, Limits, ServiceLevel
 from quire_local.simulate.outputs import check_outputs, write_output
+from quire_local.simulate.remarks import remark_on_promises
 from quire_local.simulate.sizing import (
     ACCEPTED,
     WINDOW_SECONDS,
@@ -55,7 +56,8 @@ def _plan(parsed: argparse.Namespace) -> int:
     types, remarks = types_of(parsed, max_model_len=max_model_len)
     workload = workload_of(parsed, max_model_len)
     slo, limits = slo_of(parsed), limits_of(parsed)
-    print(say([*remarks, *workload.remarks]), end="", file=sys.stderr)
+    remarks += [*workload.remarks, *remark_on_promises(workload, types, slo, limits)]
+    print(say(remarks), end="", file=sys.stderr)
     sized = size_windows(workload.trace, types, slo, limits=limits, window_seconds=parsed.window)
     singles = {
         kind.name: size_windows(

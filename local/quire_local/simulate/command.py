@@ -30,6 +30,7 @@ from quire_local.simulate.flags import (
 from quire_local.simulate.hardware import EngineType, ServiceLevel
 from quire_local.simulate.outputs import check_outputs, write_output
 from quire_local.simulate.page import write_page
+from quire_local.simulate.remarks import remark_on, remark_on_promises
 from quire_local.simulate.report import write_json, write_table
 from quire_local.simulate.results import SimulationResult
 from quire_local.simulate.scalers.choosing import NAMES, Makers
@@ -71,7 +72,10 @@ def _simulate_several(parsed: argparse.Namespace, argv: Sequence[str]) -> int:
     services, remarks = [], []
     for entry in read_services(parsed.services):
         own = _parser().parse_args([*argv, *entry.flags])
-        scenario, _, own_remarks = _scenario_of(own)
+        try:
+            scenario, _, own_remarks = _scenario_of(own)
+        except ConfigError as error:
+            raise ConfigError(f"{parsed.services}: {entry.name}: {error}") from error
         scaler = _makers_of(own, scenario).quire()
         remarks += [f"{entry.name}: {remark}" for remark in own_remarks]
         made = SimulatedService(
@@ -96,20 +100,9 @@ def _scenario_of(parsed: argparse.Namespace) -> tuple[Scenario, Workload, list[s
     _check_names(parsed, [one.name for one in types])
     workload = workload_of(parsed, max_model_len)
     check_length(workload)
-    remarks += [*workload.remarks, *_cost_remarks(parsed, types)]
+    remarks += [*workload.remarks, *remark_on(parsed, types, workload)]
+    remarks += remark_on_promises(workload, types, slo_of(parsed), limits_of(parsed))
     return _make_scenario(parsed, workload, types, max_model_len), workload, remarks
-
-
-def _cost_remarks(parsed: argparse.Namespace, types: Sequence[EngineType]) -> list[str]:
-    """Where the money does not pay for the fewest replicas."""
-    most = parsed.max_cost_per_hour
-    cheapest = min(types, key=lambda one: one.dollars_per_hour)
-    if most is None or most >= parsed.min_replicas * cheapest.dollars_per_hour:
-        return []
-    number = int(most / cheapest.dollars_per_hour) if cheapest.dollars_per_hour > 0 else 0
-    paid = f"{number} on {cheapest.name}, the cheapest," if number else "no replica at all"
-    said = f"--max-cost-per-hour {most:g} pays for {paid} where --min-replicas is"
-    return [f"{said} {parsed.min_replicas}: what must not be spent is not spent"]
 
 
 def _make_scenario(

@@ -29,6 +29,8 @@ from quire_local.simulate.fleet import Fleet, Replica, Status
 SPOT_NOTICE_SECONDS = 30.0
 EventKind = Literal["kill", "reclaim", "vanish", "return", "silence", "speak"]
 GATEWAYS = "gateways"
+_WHOLE = ("vanish", "return")
+"""Kinds that a type has no share of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,8 @@ def parse_event(text: str) -> Event:
     is_known = kind in get_args(EventKind) and len(parts) <= 4
     if name.lower() == GATEWAYS and kind not in ("silence", "speak"):
         raise ConfigError(f"event {text!r}: gateways can only fall silent, and speak again")
+    if len(parts) == 4 and (kind in _WHOLE or name.lower() == GATEWAYS):
+        raise ConfigError(f"event {text!r}: this is of all of them: leave the share out")
     if not is_known or not 0 <= seconds < math.inf or not 0 < share <= 1:
         raise ConfigError(_usage(text))
     return Event(at=seconds, kind=kind, engine_type=name.lower(), share=share)  # type: ignore[arg-type]  # just looked

@@ -212,7 +212,9 @@ def workload_of(parsed: argparse.Namespace, max_model_len: int) -> Workload:
     ConfigError
         There is none, or something is wrong with it.
     """
-    if (parsed.trace is None) == (parsed.generate is None):
+    if parsed.trace is not None and parsed.generate is not None:
+        raise ConfigError("--trace and --generate both say what is asked: leave one of them out")
+    if parsed.trace is None and parsed.generate is None:
         raise ConfigError(
             f"say what is asked: --trace FILE, or --generate with one of {', '.join(KINDS)}"
         )

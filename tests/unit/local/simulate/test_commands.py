@@ -102,6 +102,38 @@ def test_money_that_does_not_pay_for_the_fewest_replicas_is_told(
     assert "pays for" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--scaler", "quire", "--fixed", "l4=2"], "--fixed is of no use without --scaler fixed"),
+        (
+            ["--scaler", "fixed", "--fixed", "l4=3", "--gpu", "l4=2"],
+            "asks for 3 l4, and --gpu has nodes for 2",
+        ),
+        (
+            ["--scaler", "quire", "--event", "9999:kill:l4"],
+            "kill of l4 at second 9999 comes after the last request",
+        ),
+        (
+            ["--scaler", "quire", "--slo-time-to-first-token", "1ms"],
+            "no GPU serves any of these requests as promised: l4: no prompt",
+        ),
+    ],
+)
+def test_what_will_not_be_is_told(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *INT4, *arguments]) == 0
+    assert words in capsys.readouterr().err
+    assert main(["simulate", *INT4, "--scaler", "fixed", "--fixed", "l4=1"]) == 0
+    assert "note:" not in capsys.readouterr().err
+
+
+def test_a_plan_says_that_no_gpu_keeps_the_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *INT4, "--slo-time-to-first-token", "1ms"]) == 0
+    assert "no GPU serves any of these requests as promised" in capsys.readouterr().err
+
+
 def test_a_recorded_trace_is_planned_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,7 +161,7 @@ def test_a_recorded_trace_is_planned_for(
     [
         ([], "say what is asked: --trace FILE, or --generate"),
         (["--trace", "no.csv"], "cannot read the trace no.csv"),
-        (["--trace", "no.csv", "--generate", "poisson"], "say what is asked"),
+        (["--trace", "no.csv", "--generate", "poisson"], "leave one of them out"),
         ([*SMALL, "--model", "gpt-9"], "unknown model shape 'gpt-9'"),
         ([*SMALL, "--max-model-len", "9000"], "takes 8192 tokens, not 9000"),
         (SMALL, "no GPU can serve llama3-8b as promised: l4: one request alone takes 61 ms"),
@@ -160,6 +192,8 @@ def test_what_is_wrong_is_said(
         (["--gpu", "l4@free"], "no number from"),
         (["--event", "soon:kill:l4"], "write SECONDS:KIND:GPU"),
         (["--event", "5:kill:gateways"], "can only fall silent"),
+        (["--event", "5:vanish:l4:0.5"], "leave the share out"),
+        (["--event", "5:silence:gateways:0.5"], "leave the share out"),
         (["--event", "5:melt:l4"], "kinds are kill, reclaim"),
         (["--scaler", "quire,best"], "there is no best"),
         (["--slo-time-to-first-token", "soon"], "is not a time"),

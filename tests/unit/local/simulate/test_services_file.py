@@ -39,7 +39,7 @@ def test_each_service_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ("- {name: a, priority: high}", "'high' is no whole number"),
         ("- {name: a, gpu: l4}", "(a): a service has no gpu of its own; there are name"),
         ("- {name: a, generate: poisson}\n- {name: a, generate: poisson}", "a name of its own"),
-        ("- {name: a}", "say what is asked"),
+        ("- {name: a}", "services.yaml: a: say what is asked"),
         ("- {name: a, generate: poisson, times: -1}", "-1"),
     ],
 )
