@@ -129,12 +129,7 @@ class FaultyApi:
         if status is not None:
             self.num_refused += 1
             return _refusal(status)
-        async with self._session.request(
-            request.method,
-            f"{self._server}{request.raw_path}",
-            headers=_passed(dict(request.headers)),
-            data=await request.read() or None,
-        ) as answer:
+        async with await self._ask(request) as answer:
             response = web.StreamResponse(
                 status=answer.status, headers=_passed(dict(answer.headers))
             )
@@ -146,6 +141,22 @@ class FaultyApi:
             await response.write(self.translate(begun))
             await response.write_eof()
             return response
+
+    async def _ask(self, request: web.BaseRequest) -> aiohttp.ClientResponse:
+        """Begin to be answered, though the client leaves: half a TLS handshake leaks its socket."""
+        asking = asyncio.ensure_future(
+            self._session.request(
+                request.method,
+                f"{self._server}{request.raw_path}",
+                headers=_passed(dict(request.headers)),
+                data=await request.read() or None,
+            )
+        )
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            asking.add_done_callback(_leave)
+            raise
 
 
 class FirstTimes:
@@ -161,6 +172,11 @@ class FirstTimes:
         self._seen.add((method, path))
         statuses = (500, 429, 503) if method == "GET" else (500, 429, 409, 503)
         return statuses[len(self._seen) % len(statuses)]
+
+
+def _leave(asking: "asyncio.Future[aiohttp.ClientResponse]") -> None:
+    if not asking.cancelled() and asking.exception() is None:
+        asking.result().close()
 
 
 def _no_fault(method: str, path: str) -> int | None:
