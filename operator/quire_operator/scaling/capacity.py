@@ -36,6 +36,8 @@ _TAIL = 3.0
 """95th percentile of a wait over its mean, if waits are exponential."""
 _FIRST_TOKEN_SHARE = 0.9
 """Of the promised time: the rest is for the network and the tokenizer."""
+_EDGE_STEP = 0.01
+"""Of the concurrency: so near its edge is looked for."""
 _MOST_SECONDS = 10.0
 """Of a step, where nothing is promised."""
 
@@ -264,17 +266,21 @@ class _Engine:
     def _edge(self, mean: _Mean) -> tuple[float, str]:
         """The largest concurrency that keeps all promises, and which one it would break next.
 
-        None, if there are not as many seats.
+        None, if there are not as many seats. Requests are whole: where N and a part keep them, N
+        run, half a one less in the mean. To count N itself would make steps: of three requests with
+        long prompts one less is a third, for half a percent more of them, and replicas would come
+        and go with the chance of which prompts come.
         """
-        low, high, why = 1, self._in_range(mean) + 1, ""
-        while high - low > 1:
-            middle = (low + high) // 2
+        most = self._in_range(mean)
+        low, high, why = 1.0, most + 1.0, ""
+        while high - low > _EDGE_STEP * low:
+            middle = (low + high) / 2
             broken = self._broken(mean, middle)
             if broken:
                 high, why = middle, broken
             else:
                 low = middle
-        return float(low), why
+        return min(max(low - 0.5, 1.0), most), why
 
     def _in_range(self, mean: _Mean) -> int:
         """Seats, as far as it is known what steps with so many take."""
@@ -285,7 +291,7 @@ class _Engine:
         by_context = known.context_tokens * mean.output / mean.context_steps
         return max(min(seats, known.num_decodes, int(by_context)), 1)
 
-    def _broken(self, mean: _Mean, running: int) -> str:
+    def _broken(self, mean: _Mean, running: float) -> str:
         decodes, context = self._decodes(mean, running)
         seconds = self._step(mean, running)
         prefill = running * mean.prefill / mean.output

@@ -1,6 +1,7 @@
 """What one replica does of some traffic."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,20 @@ def test_long_outputs_run_out_of_blocks_and_prompts_of_time() -> None:
     blocks_each = 1.1 * ((200 + 3000) / 16 + 0.5)
     assert talk.concurrency * blocks_each == pytest.approx(0.75 * capability("l4").num_blocks)
     assert served("l4", bucket(3000, 10)).binding in ("step", "first_token")
+
+
+@pytest.mark.parametrize("lengths", [((300, 100), (4800, 100)), ((1000, 200), (7000, 300))])
+def test_a_little_more_of_long_prompts_costs_a_little(
+    lengths: tuple[tuple[float, float], ...],
+) -> None:
+    slow = ServiceLevel(first_token_seconds=2.0, per_token_seconds=0.12)
+    short, long = lengths
+    rates = [
+        served("l4", bucket(*short, 1 - percent / 100), bucket(*long, percent / 100), slo=slow)
+        for percent in range(5, 95)
+    ]
+    for before, after in pairwise(one.requests_per_second for one in rates):
+        assert 0.9 < after / before <= 1.0
 
 
 def test_short_requests_run_out_of_seats() -> None:
