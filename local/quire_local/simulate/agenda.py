@@ -1,9 +1,9 @@
 """What happens when: the only clock of a simulation."""
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from heapq import heappop, heappush
+
+from quire_engine.paused_collection import no_garbage_collected
 
 Action = Callable[[], None]
 
@@ -55,7 +55,8 @@ class Agenda:
 
     def run(self, until: Callable[[], bool]) -> None:
         """Let time pass until somebody says that it is enough, or nothing is left to happen."""
-        with _without_search_for_cycles():
+        # millions of objects are made and no cycles: looking for them took a fifth of the time
+        with no_garbage_collected():
             appointments = self._appointments
             while appointments and not until():
                 time, _, appointment = heappop(appointments)
@@ -64,15 +65,3 @@ class Agenda:
                     continue
                 self.now = time
                 action()
-
-
-@contextmanager
-def _without_search_for_cycles() -> Iterator[None]:
-    """Millions of objects are made and no cycles: looking for them took a fifth of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -9,12 +9,13 @@ other threads do is not looked at.
 
 import gc
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 
+from quire_engine.paused_collection import no_garbage_collected
 from quire_kernels.errors import KernelError
 
 _log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def capture(compute: Callable[[], None], pool: GraphPool) -> torch.cuda.CUDAGrap
 
 def _capture(compute: Callable[[], None], pool: GraphPool) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
-    with _no_garbage_collected():
+    with no_garbage_collected():
         # thread_local: another thread's work must not spoil the capture
         graph.capture_begin(pool=pool.handle, capture_error_mode="thread_local")
         try:
@@ -82,14 +83,3 @@ def _end(graph: torch.cuda.CUDAGraph, pool: GraphPool) -> None:
     except RuntimeError:
         pool.renew()
         raise
-
-
-@contextmanager
-def _no_garbage_collected() -> Iterator[None]:
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
