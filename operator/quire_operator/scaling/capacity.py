@@ -241,7 +241,8 @@ class _Engine:
         at_target = self._concurrency_of(mean, self.target * edge_rate, edge) if why else math.inf
         block_mean = _GROWTH * mean.block_steps / mean.output
         by_blocks = self.target * self.admission * self.capability.num_blocks / block_mean
-        by_seats = min(self.target * self.capability.max_num_seqs, float(self._in_range(mean)))
+        seats = self.capability.max_num_seqs
+        by_seats = min(self.target * seats, float(self._in_range(mean, seats)))
         memory = min(by_blocks, by_seats)
         running = min(at_target, memory)
         binding = why if running == at_target else "blocks" if memory == by_blocks else "seats"
@@ -266,13 +267,28 @@ class _Engine:
     def _edge(self, mean: _Mean) -> tuple[float, str]:
         """The largest concurrency that keeps all promises, and which one it would break next.
 
-        None, if there are not as many seats. Requests are whole: where N and a part keep them, N
-        run, half a one less in the mean. To count N itself would make steps: of three requests with
-        long prompts one less is a third, for half a percent more of them, and replicas would come
-        and go with the chance of which prompts come.
+        Where seats are left over, those that there are not are looked at, too: all of an H100 that
+        is busy with prompts do hardly more at once than three quarters of them, and more of them
+        would not either, so that a share of the seats says nothing of the time that is left. There
+        the end of what is known counts as an edge, too; else there is none.
+
+        Requests are whole: where N and a part keep them, N run, half a one less in the mean. To
+        count N itself would make steps: of three requests with long prompts one less is a third,
+        for half a percent more of them, and replicas would come and go with the chance of which
+        prompts come.
         """
-        most = self._in_range(mean)
-        low, high, why = 1.0, most + 1.0, ""
+        most = self._in_range(mean, self.capability.max_num_seqs)
+        low, why = self._narrow(mean, 1.0, most + 1.0)
+        known = self._in_range(mean, self.capability.max_step_tokens)
+        if not why and known > most:
+            most = known
+            low, why = self._narrow(mean, low, most + 1.0)
+            why = why or "step"
+        return min(max(low - 0.5, 1.0), most), why
+
+    def _narrow(self, mean: _Mean, low: float, high: float) -> tuple[float, str]:
+        """Between two concurrencies, the last that keeps the promises, and which breaks then."""
+        why = ""
         while high - low > _EDGE_STEP * low:
             middle = (low + high) / 2
             broken = self._broken(mean, middle)
@@ -280,16 +296,15 @@ class _Engine:
                 high, why = middle, broken
             else:
                 low = middle
-        return min(max(low - 0.5, 1.0), most), why
+        return low, why
 
-    def _in_range(self, mean: _Mean) -> int:
-        """Seats, as far as it is known what steps with so many take."""
-        seats = self.capability.max_num_seqs
+    def _in_range(self, mean: _Mean, most: int) -> int:
+        """So many, as far as it is known what steps with so many take."""
         known = self.steps.limits
         if known is None:
-            return seats
+            return most
         by_context = known.context_tokens * mean.output / mean.context_steps
-        return max(min(seats, known.num_decodes, int(by_context)), 1)
+        return max(min(most, known.num_decodes, int(by_context)), 1)
 
     def _broken(self, mean: _Mean, running: float) -> str:
         decodes, context = self._decodes(mean, running)

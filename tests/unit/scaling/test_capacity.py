@@ -66,6 +66,13 @@ def test_short_requests_run_out_of_seats() -> None:
     assert found.concurrency == 8
 
 
+@pytest.mark.parametrize("per_token", [0.06, 0.12])
+def test_room_to_grow_is_of_requests_where_all_seats_do_hardly_more(per_token: float) -> None:
+    mix, slo = bucket(1000, 220), ServiceLevel(first_token_seconds=2.0, per_token_seconds=per_token)
+    planned, all_of_it = (served("h100", mix, slo=slo, target=target) for target in (0.75, 1.0))
+    assert 0.7 < planned.requests_per_second / all_of_it.requests_per_second < 0.82
+
+
 def test_what_is_too_slow_alone_serves_nobody() -> None:
     found = capacity(
         capability("t4"), None, [bucket(100, 100)], ServiceLevel(per_token_seconds=0.01), 0.75
