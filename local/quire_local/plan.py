@@ -28,8 +28,9 @@ from quire_local.simulate.flags import (
     workload_of,
 )
 from quire_local.simulate.hardware import EngineType, Limits, ServiceLevel
+from quire_local.simulate.idle import OF_A_PLAN, find_idle, refuse_idle
 from quire_local.simulate.outputs import check_outputs, write_output
-from quire_local.simulate.remarks import remark_on_promises
+from quire_local.simulate.promises import check_promises
 from quire_local.simulate.sizing import (
     ACCEPTED,
     WINDOW_SECONDS,
@@ -42,22 +43,35 @@ from quire_local.simulate.sizing import (
     split_by_length,
 )
 from quire_local.simulate.workload import Workload
+from quire_local.words import counted, rounded
 from quire_operator.scaling.capacity import Capacity
+
+_EPILOG = """\
+examples:
+  quire plan --generate diurnal --quantization int4 --slo-time-per-output-token 120ms
+  quire plan --trace trace.csv --gpu l4=20,h100=2@6.50 --window 15s --windows
+
+exit status:
+  0  there is a plan, also where it does not serve all requests as promised: a line says so
+  2  there is none: wrong flags or files, or promises that no GPU keeps for any request
+"""
 
 
 def main(argv: Sequence[str]) -> int:
     """Plan and report; the exit status is returned."""
-    return report_errors(lambda: _plan(_parser().parse_args(argv)))
+    return report_errors(lambda: _plan(argv))
 
 
-def _plan(parsed: argparse.Namespace) -> int:
+def _plan(argv: Sequence[str]) -> int:
+    parsed = _parser().parse_args(argv)
     check_outputs(parsed.json)
+    refuse_idle(find_idle(argv, parsed, OF_A_PLAN))
     max_model_len = max_model_len_of(parsed)
     types, remarks = types_of(parsed, max_model_len=max_model_len)
     workload = workload_of(parsed, max_model_len)
     slo, limits = slo_of(parsed), limits_of(parsed)
-    remarks += [*workload.remarks, *remark_on_promises(workload, types, slo, limits)]
-    print(say(remarks), end="", file=sys.stderr)
+    print(say([*remarks, *workload.remarks]), end="", file=sys.stderr)
+    check_promises(workload, types, slo, limits)
     sized = size_windows(workload.trace, types, slo, limits=limits, window_seconds=parsed.window)
     singles = {
         kind.name: size_windows(
@@ -88,8 +102,8 @@ def _describe(
     seconds = max(workload.seconds, 1.0)
     buckets = split_by_length(workload.trace, seconds)
     asked = (
-        f"{workload.name}: {len(workload.trace)} requests in {seconds:.0f} s,"
-        f" {workload.requests_per_second:.3g} a second"
+        f"{workload.name}: {counted(len(workload.trace), 'request')} in {seconds:.0f} s,"
+        f" {rounded(workload.requests_per_second)} a second"
     )
     header = f"{'GPU':10}{'$ / hour':>9}{'requests/s':>12}{'$ / 1000':>10}"
     lines = [asked, "", f"{header}  {'step times':12}runs out first"]
@@ -175,11 +189,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="quire plan",
         description=__doc__,
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add_traffic_flags(parser)
-    add_service_flags(parser)
+    add_service_flags(parser, simulates=False)
     output = parser.add_argument_group("output")
     output.add_argument(
         "--window",

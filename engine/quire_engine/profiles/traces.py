@@ -1,6 +1,6 @@
 """Arrivals and lengths of requests: recorded ones from files, generated ones from a seed.
 
-Two file formats are read, told apart by their first character, also where gzip has packed them:
+Two file formats are read, told apart by their first line, also where gzip has packed them:
 
     CSV     TIMESTAMP,ContextTokens,GeneratedTokens       the Azure LLM inference traces
     JSONL   {"arrival_seconds": 0.5, "prompt_tokens": 374, "output_tokens": 44}
@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MAX_TOKENS = 10_000_000
 _MAX_DIGITS = 12
+_MAX_SHOWN = 40
 _GZIP = b"\x1f\x8b"
+_FORMATS = (
+    f"write CSV with the heading {','.join(AZURE_COLUMNS)}, or lines of JSON such as"
+    ' {"arrival_seconds": 0.5, "prompt_tokens": 374, "output_tokens": 44}'
+)
+
+
+class TraceRowError(ConfigError):
+    """A row is wrong; without it the trace may be right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +81,9 @@ def read_trace(
     Raises
     ------
     ConfigError
-        The file cannot be read, is empty or has no row that is right, or, without `left_out`, a
-        row is wrong: the message names its line.
+        The file cannot be read, is empty, of neither format or has no row that is right.
+    TraceRowError
+        Without `left_out`: a row is wrong, and the message names its line.
     """
     if not isinstance(source, Path | str):
         return _parse(source, getattr(source, "name", "trace"), left_out)
@@ -144,15 +154,7 @@ ParseRow = Callable[[str, str], TraceRequest]
 
 
 def _parse(lines: Iterable[str], name: str, left_out: list[BadRow] | None) -> list[TraceRequest]:
-    numbered = _skip_blank(lines)
-    first_number, first = next(numbered, (0, ""))
-    if not first:
-        raise ConfigError(f"trace {name} is empty")
-    parse_row: ParseRow = _parse_json_row
-    if first.lstrip().startswith("{"):
-        numbered = chain([(first_number, first)], numbered)
-    else:
-        parse_row = _csv_parser(first, f"{name}, line {first_number}")
+    parse_row, numbered = _open(_skip_blank(lines), name, left_out)
     requests: list[TraceRequest] = []
     for number, row in numbered:
         place = f"{name}, line {number}"
@@ -161,7 +163,7 @@ def _parse(lines: Iterable[str], name: str, left_out: list[BadRow] | None) -> li
             _check_request(request, place)
             if left_out is None:
                 _check_order(request, requests, place)
-        except ConfigError as error:
+        except TraceRowError as error:
             if left_out is None:
                 raise
             left_out.append(BadRow(number, str(error)))
@@ -179,25 +181,52 @@ def _parse(lines: Iterable[str], name: str, left_out: list[BadRow] | None) -> li
     ]
 
 
+def _open(
+    numbered: Iterator[tuple[int, str]], name: str, left_out: list[BadRow] | None
+) -> tuple[ParseRow, Iterator[tuple[int, str]]]:
+    """Tell the format by the first line; where lines may be left out, by the first of a format."""
+    unlike = ""
+    for number, line in numbered:
+        text, place = line.removeprefix("\ufeff").strip(), f"{name}, line {number}"
+        if text.startswith("{"):
+            return _parse_json_row, chain([(number, text)], numbered)
+        columns = _split(text)
+        missing = [column for column in AZURE_COLUMNS if column not in columns]
+        if not missing:
+            return _csv_parser(columns), numbered
+        if len(missing) < len(AZURE_COLUMNS):
+            raise ConfigError(
+                f"{place}: looks like CSV, and column {missing[0]} is missing; the heading must"
+                f" name {', '.join(AZURE_COLUMNS)}"
+            )
+        unlike = unlike or f"{place}: looks like {_likeness(text)}, which is no trace; {_FORMATS}"
+        if left_out is None:
+            break
+        left_out.append(BadRow(number, f"{place}: neither a heading nor a JSON object"))
+    raise ConfigError(unlike or f"trace {name} is empty")
+
+
+def _likeness(text: str) -> str:
+    """What a first line of neither format is."""
+    if text.startswith("["):
+        return "a JSON array, not lines of objects"
+    shown = repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}...")
+    return f"CSV without a known heading ({shown})" if "," in text else shown
+
+
 def _skip_blank(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
 
 
-def _csv_parser(heading: str, place: str) -> ParseRow:
-    """Return how rows under a heading are read."""
-    columns = _split(heading.removeprefix("\ufeff"))
-    missing = [column for column in AZURE_COLUMNS if column not in columns]
-    if missing:
-        raise ConfigError(
-            f"{place}: column {missing[0]} is missing; the heading must "
-            f"name {', '.join(AZURE_COLUMNS)}"
-        )
+def _csv_parser(columns: list[str]) -> ParseRow:
+    """Return how rows under these columns are read."""
     where = [columns.index(column) for column in AZURE_COLUMNS]
 
     def parse_row(row: str, place: str) -> TraceRequest:
         cells = _split(row)
         if len(cells) != len(columns):
-            raise ConfigError(f"{place}: {len(cells)} cells under {len(columns)} columns")
+            said = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+            raise TraceRowError(f"{place}: {said} under {len(columns)} columns")
         time, prompt, output = (cells[index] for index in where)
         return TraceRequest(
             _parse_time(time, place),
@@ -212,7 +241,7 @@ def _parse_json_row(line: str, place: str) -> TraceRequest:
     try:
         row = _JSON_ROWS.decode(line)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{place}: {error}") from error
+        raise TraceRowError(f"{place}: {error}") from error
     return TraceRequest(row.arrival_seconds, row.prompt_tokens, row.output_tokens)
 
 
@@ -224,7 +253,7 @@ def _parse_time(text: str, place: str) -> float:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ConfigError(
+        raise TraceRowError(
             f"{place}: TIMESTAMP must look like 2023-11-16 18:15:46.68, not {text!r}"
         ) from error
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
@@ -232,18 +261,20 @@ def _parse_time(text: str, place: str) -> float:
 
 def _parse_count(text: str, column: str, place: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
-        raise ConfigError(f"{place}: {column} must be a whole number, not {text[:40]!r}")
+        raise TraceRowError(f"{place}: {column} must be a whole number, not {text[:40]!r}")
     return int(text)
 
 
 def _check_request(request: TraceRequest, place: str) -> None:
     counts = (request.num_prompt_tokens, request.num_output_tokens)
     if min(counts) < 1 or max(counts) > MAX_TOKENS:
-        raise ConfigError(f"{place}: prompt and output have 1 to {MAX_TOKENS} tokens, not {counts}")
+        raise TraceRowError(
+            f"{place}: prompt and output have 1 to {MAX_TOKENS} tokens, not {counts}"
+        )
     if not math.isfinite(request.arrival_seconds):
-        raise ConfigError(f"{place}: the arrival is not a time")
+        raise TraceRowError(f"{place}: the arrival is not a time")
 
 
 def _check_order(request: TraceRequest, earlier: list[TraceRequest], place: str) -> None:
     if earlier and request.arrival_seconds < earlier[-1].arrival_seconds:
-        raise ConfigError(f"{place}: arrives before the request above it; sort the trace by time")
+        raise TraceRowError(f"{place}: arrives before the request above it; sort the trace by time")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
+from quire_local.words import plain
+
 WIDTH, HEIGHT = 640, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 22
 _MOST_POINTS = 600
@@ -115,7 +117,7 @@ class _Frame:
                 f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>'
             )
             parts.append(
-                f'<text x="{_LEFT - 5}" y="{y + 4}" text-anchor="end">{value:.4g}{unit}</text>'
+                f'<text x="{_LEFT - 5}" y="{y + 4}" text-anchor="end">{plain(value)}{unit}</text>'
             )
         for seconds in _ticks(self._last):
             x = self.x(seconds)

@@ -1,10 +1,11 @@
 """What `quire simulate` and `quire plan` have in common on the command line."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 from quire_engine.errors import ConfigError
 from quire_engine.profiles.gpus import GPUS, find_gpu
@@ -30,6 +31,7 @@ from quire_operator.planner.durations import seconds as parse_duration
 
 DEFAULT_GPUS = "t4,l4,a10g,a100-80,h100,h200"
 _LONGEST_DEFAULT = 16_384
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +93,19 @@ def _gpu_choice(text: str) -> GpuChoice:
     )
 
 
-def pairs(text: str) -> Mapping[str, float]:
-    """NAME=NUMBER between commas."""
-    found = {}
-    for part in names(text):
-        name, _, value = part.partition("=")
-        found[name] = number_from(0, 1e9)(value)
-    return found
+def pairs(take: Callable[[str], T]) -> Callable[[str], dict[str, T]]:
+    """NAME=VALUE between commas; `take` reads a value."""
+
+    def read(text: str) -> dict[str, T]:
+        found = {}
+        for part in names(text):
+            name, _, value = (side.strip() for side in part.partition("="))
+            if name in found:
+                raise argparse.ArgumentTypeError(f"{text!r} names {name} twice")
+            found[name] = take(value)
+        return found
+
+    return read
 
 
 def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
@@ -137,8 +145,14 @@ def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of all chance [0]")
 
 
-def add_service_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags that say what serves, and what is promised."""
+def add_service_flags(parser: argparse.ArgumentParser, *, simulates: bool) -> None:
+    """Flags that say what serves, and what is promised.
+
+    Parameters
+    ----------
+    simulates
+        Whether replicas start and requests are counted: a plan has no use for flags of these.
+    """
     group = parser.add_argument_group("model and GPUs")
     group.add_argument(
         "--model",
@@ -166,13 +180,14 @@ def add_service_flags(parser: argparse.ArgumentParser) -> None:
         help=f"types that there are: {', '.join(GPUS)}; how many nodes at most, and what a replica"
         f" costs an hour [{DEFAULT_GPUS}]",
     )
-    group.add_argument(
-        "--start-seconds",
-        type=duration,
-        default=DEFAULT_START_SECONDS,
-        metavar="TIME",
-        help="from an order to a ready replica [90s]",
-    )
+    if simulates:
+        group.add_argument(
+            "--start-seconds",
+            type=duration,
+            default=DEFAULT_START_SECONDS,
+            metavar="TIME",
+            help="from an order to a ready replica [90s]",
+        )
     promised = parser.add_argument_group("promises")
     promised.add_argument(
         "--slo-time-to-first-token", type=duration, default=2.0, metavar="TIME", help="[2s]"
@@ -180,13 +195,16 @@ def add_service_flags(parser: argparse.ArgumentParser) -> None:
     promised.add_argument(
         "--slo-time-per-output-token", type=duration, default=0.06, metavar="TIME", help="[60ms]"
     )
-    promised.add_argument(
-        "--percentile",
-        type=_percentile,
-        default=95,
-        metavar="P",
-        help="of how many percent of the requests, 50 to 99 [95]",
-    )
+    if simulates:
+        promised.add_argument(
+            "--percentile",
+            type=_percentile,
+            default=ServiceLevel.percentile,
+            metavar="P",
+            help="of how many percent of the requests, 50 to 99 [95]",
+        )
+    else:
+        parser.set_defaults(start_seconds=DEFAULT_START_SECONDS, percentile=ServiceLevel.percentile)
     promised.add_argument(
         "--target",
         type=number_from(1, 100),
@@ -314,7 +332,7 @@ def _best_of(unusable: Sequence[Unusable]) -> str:
         return ""
     name = min(times, key=lambda one: times[one])
     return (
-        f"; the best there is takes {times[name] * 1e3:.1f} ms a token ({name}):"
+        f"; the best there is takes {ceil(times[name] * 1e4) / 10:.1f} ms a token ({name}):"
         " raise --slo-time-per-output-token"
     )
 

@@ -5,7 +5,6 @@ from html import escape
 from itertools import groupby
 
 from quire_local.simulate.charts import Series, band_chart, line_chart
-from quire_local.simulate.hardware import ServiceLevel
 from quire_local.simulate.report import write_table
 from quire_local.simulate.results import WINDOW_SECONDS, SimulationResult
 
@@ -54,7 +53,6 @@ def write_page(
     title: str,
     remarks: Sequence[str],
     settings: Mapping[str, object],
-    slo: ServiceLevel,
     about: str = "scaler",
 ) -> str:
     """Write the page: the table, all scalers beside each other, then each alone."""
@@ -68,12 +66,12 @@ def write_page(
         f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
         for name, value in settings.items()
     )
-    table = escape(write_table(results, slo.percentile, about=about))
+    table = escape(write_table(results, about=about))
     body = [
         f"<h1>{escape(title)}</h1>{told}",
         f'<div class="panel scroll"><pre>{table}</pre></div>',
         "<h2>Beside each other</h2>",
-        f'<div class="board">{"".join(_compare(results, slo))}</div>',
+        f'<div class="board">{"".join(_compare(results))}</div>',
         *(f"<h2>{escape(one.scaler)}</h2>{_alone(one)}" for one in results),
         f"<details><summary>Settings</summary><table>{facts}</table></details>",
     ]
@@ -85,9 +83,11 @@ def write_page(
     )
 
 
-def _compare(results: Sequence[SimulationResult], slo: ServiceLevel) -> list[str]:
+def _compare(results: Sequence[SimulationResult]) -> list[str]:
     """Charts with a line for each scaler."""
     costs, queues, kept = [], [], []
+    percentiles = {one.percentile for one in results}
+    promised = percentiles.pop() if len(percentiles) == 1 else None
     for index, one in enumerate(results):
         hue = index % _NUM_HUES
         cost = [(s.at, s.dollars_per_hour) for s in one.samples]
@@ -107,9 +107,7 @@ def _compare(results: Sequence[SimulationResult], slo: ServiceLevel) -> list[str
         ),
         _panel(
             "SLO kept, % of the requests of each minute",
-            line_chart(
-                kept, label="Attainment over time", unit="%", highest=100.0, mark=slo.percentile
-            ),
+            line_chart(kept, label="Attainment over time", unit="%", highest=100.0, mark=promised),
             kept,
         ),
     ]

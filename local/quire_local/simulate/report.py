@@ -22,9 +22,7 @@ _COLUMNS = (
 )
 
 
-def write_table(
-    results: Sequence[SimulationResult], percentile: int, *, about: str = "scaler"
-) -> str:
+def write_table(results: Sequence[SimulationResult], *, about: str = "scaler") -> str:
     """A line for each result, and below what the columns mean and which promises were broken.
 
     Parameters
@@ -44,9 +42,18 @@ def write_table(
     ]
     note = (
         "SLO kept: of all requests, answered whole with both promises met."
-        f" First token and a token: at the {percentile}th percentile."
+        f" First token and a token: at {_percentiles(results)}."
     )
     return "\n".join([*lines, "", note, *_remarks(results)])
+
+
+def _percentiles(results: Sequence[SimulationResult]) -> str:
+    found = {one.percentile for one in results}
+    if len(found) > 1:
+        return "the percentile that each promises"
+    (only,) = found
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(only % 10, "th")  # 50 to 99: no 11th
+    return f"the {only}{ending} percentile"
 
 
 def _remarks(results: Sequence[SimulationResult]) -> list[str]:

@@ -9,6 +9,7 @@ What a service does not say is as the command line has it.
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -53,6 +54,22 @@ class ServiceEntry:
     """As on a command line."""
 
 
+class _Loader(yaml.SafeLoader):
+    """A loader that takes no key twice: YAML's own keeps the last one and says nothing."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping, each key of it once."""
+        known = set()
+        for key, _ in node.value:
+            if key.value in known:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{key.value} is there twice", problem_mark=key.start_mark
+                )
+            if isinstance(key, yaml.ScalarNode):
+                known.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def read_services(path: Path) -> list[ServiceEntry]:
     """Read the file.
 
@@ -62,7 +79,7 @@ def read_services(path: Path) -> list[ServiceEntry]:
         It cannot be read, is no list of services, or one says what there is not.
     """
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     except yaml.YAMLError as error:
@@ -72,7 +89,15 @@ def read_services(path: Path) -> list[ServiceEntry]:
             f"{path}: write a list of services, such as"
             " `- {name: chat, priority: 5, generate: diurnal}`"
         )
-    return [_entry(path, number, one) for number, one in enumerate(found, 1)]
+    entries = [_entry(path, number, one) for number, one in enumerate(found, 1)]
+    for number, entry in enumerate(entries, 1):
+        first = next(at for at, one in enumerate(entries, 1) if one.name == entry.name)
+        if first < number:
+            raise ConfigError(
+                f"{path}: services {first} and {number} are both named {entry.name}: give each a"
+                " name of its own"
+            )
+    return entries
 
 
 def _entry(path: Path, number: int, found: object) -> ServiceEntry:

@@ -53,6 +53,7 @@ class Several:
         services: Sequence[SimulatedService],
         *,
         looked: Callable[["Several"], None] = lambda _: None,
+        progress: Callable[[float], None] = lambda _: None,
     ) -> None:
         names = [one.name for one in services]
         if not services or len(set(names)) < len(names):
@@ -67,13 +68,14 @@ class Several:
         self.agenda = Agenda()
         self.rounds: list[Round] = []
         self._looked = looked
+        self._progress = progress
         self._stock = stock_of(list(kinds.values()))
         self._memory = ScalingMemory()
         nodes = Nodes(kinds.values())
         self._services = sorted(services, key=lambda one: -one.priority)
         self.simulations: Mapping[str, Simulation] = {
             one.name: Simulation(
-                one.scenario, one.scaler, lambda _: None, agenda=self.agenda, nodes=nodes
+                one.scenario, one.scaler, self._tell, agenda=self.agenda, nodes=nodes
             )
             for one in self._services
         }
@@ -92,6 +94,11 @@ class Several:
 
         self.agenda.run(is_over)
         return {name: one.result() for name, one in self.simulations.items()}
+
+    def _tell(self, _: float) -> None:
+        """Tell how far all of them are."""
+        ended = sum(one.num_ended for one in self.simulations.values())
+        self._progress(ended / sum(len(one.jobs) for one in self.simulations.values()))
 
     def _decide(self) -> None:
         inputs = ScalingInputs(

@@ -96,7 +96,8 @@ class Simulation:
         self.takes_leaps = True
         """Whether engines take many decode steps as one; without it, the same comes slower."""
         self._progress = progress
-        self._num_ended = 0
+        self.num_ended = 0
+        """Requests whose fate is known."""
         self._num_engines = 0
         self._samples: list[Sample] = []
         self._decisions: list[Decided] = []
@@ -132,7 +133,7 @@ class Simulation:
     @property
     def is_over(self) -> bool:
         """Whether all requests' fates are known."""
-        return self._num_ended == len(self.jobs)
+        return self.num_ended == len(self.jobs)
 
     def change_limits(self, limits: Limits) -> None:
         """Let engines and gateways keep others from now on, as they do while they run.
@@ -210,9 +211,12 @@ class Simulation:
         self.agenda.at(job.arrival, come)
 
     def _settled(self, _: Job) -> None:
-        self._num_ended += 1
-        if self._num_ended % 256 == 0:
-            self._progress(self._num_ended / len(self.jobs))
+        self.num_ended += 1
+        if self.num_ended % 256 == 0:
+            self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        self._progress(self.num_ended / len(self.jobs))
 
     def _beat(self) -> None:
         self.fleet.beat()
@@ -287,6 +291,7 @@ class Simulation:
                 binding=worst.binding if worst else "",
             )
         )
+        self._tell_progress()  # also where nobody asks for hours
         self.agenda.after(SAMPLE_SECONDS, self._sample)
 
     def _counts(self, *statuses: Status) -> Mapping[str, int]:

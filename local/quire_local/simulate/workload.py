@@ -15,7 +15,13 @@ from random import Random
 from typing import Literal
 
 from quire_engine.errors import ConfigError
-from quire_engine.profiles.traces import BadRow, TraceRequest, multiply_rate, read_trace
+from quire_engine.profiles.traces import (
+    BadRow,
+    TraceRequest,
+    TraceRowError,
+    multiply_rate,
+    read_trace,
+)
 from quire_engine.profiles.traffic import (
     CHAT,
     DOCUMENTS,
@@ -25,6 +31,7 @@ from quire_engine.profiles.traffic import (
     generate_varying_trace,
     long_outputs,
 )
+from quire_local.words import counted, plain
 
 Kind = Literal["poisson", "bursty", "diurnal", "shifting"]
 KINDS: tuple[Kind, ...] = ("poisson", "bursty", "diurnal", "shifting")
@@ -76,16 +83,14 @@ def read_workload(path: Path, *, skips_bad_rows: bool) -> Workload:
     left_out: list[BadRow] | None = [] if skips_bad_rows else None
     try:
         trace = read_trace(path, left_out=left_out)
-    except ConfigError as error:
-        if skips_bad_rows or "line" not in str(error):
-            raise
+    except TraceRowError as error:
         raise ConfigError(f"{error}; or leave such rows out with --skip-bad-rows") from error
     remarks = []
     if left_out:
         told = "; ".join(row.reason for row in left_out[:_MOST_TOLD])
         more = f"; and {len(left_out) - _MOST_TOLD} more" if len(left_out) > _MOST_TOLD else ""
-        said = "1 row is" if len(left_out) == 1 else f"{len(left_out)} rows are"
-        remarks.append(f"{said} wrong and left out: {told}{more}")
+        are = "is" if len(left_out) == 1 else "are"
+        remarks.append(f"{counted(len(left_out), 'row')} {are} wrong and left out: {told}{more}")
     return Workload(path.name, trace, remarks)
 
 
@@ -102,7 +107,7 @@ def generate_workload(
     expected = requests_per_second * seconds
     if not (math.isfinite(expected) and expected >= 1):
         raise ConfigError(
-            f"{requests_per_second:g} requests/s for {seconds:g} s are no traffic: raise"
+            f"{plain(requests_per_second)} requests/s for {plain(seconds)} s are no traffic: raise"
             " --requests-per-second or --seconds"
         )
     if expected > _MOST_REQUESTS:
@@ -110,7 +115,7 @@ def generate_workload(
             f"{expected:.0f} requests are too many for one simulation: at most {_MOST_REQUESTS}"
         )
     random = Random(f"{kind} {seed}")
-    name = f"{kind}, {requests_per_second:g} requests/s, seed {seed}"
+    name = f"{kind}, {plain(requests_per_second)} requests/s, seed {seed}"
     if kind in ("poisson", "bursty"):
         burstiness = _BURSTINESS if kind == "bursty" else 1.0
         trace = generate_trace(
@@ -177,13 +182,14 @@ def prepare(
     remarks = [*workload.remarks]
     if num_long := len(trace) - len(fitting):
         remarks.append(
-            f"{num_long} of {len(trace)} requests {'is' if num_long == 1 else 'are'} longer than"
-            f" {max_model_len} tokens and left out: no engine of this model takes so many"
+            f"{num_long} of {counted(len(trace), 'request')} {'is' if num_long == 1 else 'are'}"
+            f" longer than {counted(max_model_len, 'token')} and left out: no engine of this model"
+            " takes so many"
         )
     if not fitting:
-        raise ConfigError(f"no request of {workload.name} fits {max_model_len} tokens")
+        raise ConfigError(f"no request of {workload.name} fits {counted(max_model_len, 'token')}")
     remarks += describe_holes(fitting)
-    name = workload.name if times == 1.0 else f"{workload.name}, {times:g} times"
+    name = workload.name if times == 1.0 else f"{workload.name}, {plain(times)} times"
     return Workload(name, fitting, remarks)
 
 
@@ -220,9 +226,8 @@ def describe_holes(trace: Sequence[TraceRequest]) -> list[str]:
     if not holes:
         return []
     at, longest = max(holes, key=lambda hole: hole[1])
-    plural = "holes" if len(holes) > 1 else "hole"
     remark = (
-        f"{len(holes)} {plural} without any request; the longest is {longest:.0f} s from second"
-        f" {at:.0f} on, and is simulated as no traffic"
+        f"{counted(len(holes), 'hole')} without any request; the longest is {longest:.0f} s from"
+        f" second {at:.0f} on, and is simulated as no traffic"
     )
     return [remark]

@@ -70,7 +70,11 @@ def json_row(arrival: str = "1.0", prompt: str = "5", extra: str = "") -> str:
         ("", "trace is empty"),
         ("\n \n", "trace is empty"),
         (HEADING, "a heading and no requests"),
-        ("time,in,out\n1,2,3\n", "line 1: column TIMESTAMP is missing"),
+        ("time,in,out\n1,2,3\n", r"line 1: looks like CSV without a known heading .*TIMESTAMP,"),
+        ("TIMESTAMP,In\n1,2\n", "line 1: looks like CSV, and column ContextTokens is missing"),
+        ("[" + json_row() + "]", "line 1: looks like a JSON array, not lines"),
+        ("x" * 99 + "\n", f"line 1: looks like '{'x' * 40}...', which is no trace; write CSV"),
+        (HEADING + "\n2023-11-16 18:15:46\n", "line 3: 1 cell under 3 columns"),
         (HEADING + "2023-11-16 18:15:46,374\n", "line 2: 2 cells under 3 columns"),
         (HEADING + "yesterday,374,44\n", "line 2: TIMESTAMP must look like .* not 'yesterday'"),
         (HEADING + "\n2023-11-16 18:15:46,many,44\n", "line 3: ContextTokens must be a whole"),
@@ -92,6 +96,11 @@ def json_row(arrival: str = "1.0", prompt: str = "5", extra: str = "") -> str:
 def test_bad_rows_are_named(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_trace(io.StringIO(text))
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_either_format() -> None:
+    for text in (AZURE, json_row()):
+        assert read_trace(io.StringIO(f"\ufeff{text}")) == read_trace(io.StringIO(text))
 
 
 def test_a_missing_or_binary_file_is_an_error_in_words(tmp_path: Path) -> None:

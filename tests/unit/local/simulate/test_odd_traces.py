@@ -102,8 +102,42 @@ def test_promises_that_none_keeps_name_the_best_there_is(
     assert "the best there is takes 4.8 ms a token (h200): raise --slo-time-per" in line
 
 
+@pytest.mark.parametrize("command", ["plan", "simulate"])
+@pytest.mark.parametrize(
+    ("text", "likeness"),
+    [
+        ("not a trace\n", "looks like 'not a trace', which"),
+        ('["arrival_seconds", 1]\n', "looks like a JSON array, not lines of objects, which"),
+        ("time,in,out\n1,2,3\n", "looks like CSV without a known heading ('time,in,out'), which"),
+    ],
+)
+def test_a_file_of_neither_format_is_told_both(
+    command: str, text: str, likeness: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "outline.jsonl"
+    path.write_text(text)
+    assert main([command, "--trace", f"{path}", *KEPT]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{path}, line 1: {likeness}" in line
+    assert "TIMESTAMP,ContextTokens,GeneratedTokens" in line
+    assert '{"arrival_seconds": 0.5, ' in line
+    assert "--skip-bad-rows" not in line  # nothing would be left
+
+
+def test_a_first_line_that_is_none_is_left_out_like_any_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = write(tmp_path, GOOD, (6.0, 300, 50))
+    path = tmp_path / "trace.jsonl"
+    path.write_text(f"recorded by hand\n{path.read_text()}")
+    assert main(["plan", *trace, *KEPT, "--skip-bad-rows"]) == 0
+    told = capsys.readouterr()
+    assert "line 1: neither a heading nor a JSON object" in told.err
+    assert "trace.jsonl: 2 requests in 6 s" in told.out
+
+
 def test_a_first_token_that_most_cannot_have_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", *POISSON, "--slo-time-to-first-token", "10ms", "--gpu", "h100"]) == 0
+    assert main(["plan", *POISSON, "--slo-time-to-first-token", "15ms", "--gpu", "h100"]) == 0
     assert "of the requests can be served as promised" in capsys.readouterr().out
 
 
@@ -118,7 +152,7 @@ def test_a_first_token_that_most_cannot_have_is_said(capsys: pytest.CaptureFixtu
         ["--target", "nan"],
         ["--times", "nan"],
         ["--times", "0"],
-        ["--start-seconds", "-5s"],
+        ["--seconds", "-5s"],
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "simulate"])

@@ -1,0 +1,52 @@
+"""How far a simulation is, for who waits for it."""
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+LINE_SECONDS = 30.0
+"""So often there is a line where nobody sees it change."""
+_REDRAW_SECONDS = 0.1
+
+
+class Progress:
+    """Tells of one run: on a terminal in a line that changes, elsewhere in a line now and then.
+
+    Parameters
+    ----------
+    name
+        Of what runs.
+    stream
+        Where to; never where the figures go.
+    """
+
+    def __init__(
+        self, name: str, stream: TextIO, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._name = name
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+        self._period = _REDRAW_SECONDS if self._is_terminal else LINE_SECONDS
+        self._clock = clock
+        self._began_at = clock()
+        self._next_at = self._began_at + self._period
+
+    def __call__(self, share: float) -> None:
+        """Tell the share of the requests that have ended, unless it was told just now."""
+        now = self._clock()
+        if now < self._next_at:
+            return
+        self._next_at = now + self._period
+        if self._is_terminal:
+            self._write(f"\r{self._name}: {share:.0%} ")
+        else:
+            seconds = now - self._began_at
+            self._write(f"{self._name}: {share:.0%} of the requests after {seconds:.0f} s\n")
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._is_terminal:
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        print(text, end="", file=self._stream, flush=True)
