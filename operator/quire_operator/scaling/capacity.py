@@ -20,11 +20,11 @@ from functools import cached_property
 
 import numpy as np
 
-from quire_engine.profiles.step_time import StepLimits, StepTimeModel
 from quire_operator.scaling.answers import Bucket
 from quire_operator.scaling.inputs import Capability, ServiceLevel
 from quire_operator.scaling.lengths import Array, Lengths, lengths_of
 from quire_operator.scaling.loads import Loads
+from quire_operator.scaling.step_times import StepTimes
 
 _GROWTH = 1.1
 """Blocks that admission reserves for what runs, of those it holds on average."""
@@ -40,6 +40,11 @@ _EDGE_STEP = 0.01
 """Of the concurrency: so near its edge is looked for."""
 _MOST_SECONDS = 10.0
 """Of a step, where nothing is promised."""
+_LEAST_CONCURRENCY = 1e-3
+_LEAST_BUSY = 0.25
+"""Of its time a replica may be busy with prompts, however long they are. One alone would have to be
+idle nearly always for prompts that take most of what is promised; but several share the wait.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,47 +122,6 @@ def milliseconds(seconds: float) -> str:
     """In words: whole ones, unless they are few."""
     number = 1e3 * seconds
     return f"{number:.0f} ms" if number >= 10 else f"{number:.3g} ms"
-
-
-@dataclass(frozen=True, slots=True)
-class StepTimes:
-    """Seconds of steps: as measured within what was measured, as expected beyond.
-
-    What is expected is scaled to meet what was measured at the edge.
-    """
-
-    measured: StepTimeModel
-    beyond: StepTimeModel | None
-    scale: float
-
-    @classmethod
-    def of(cls, capability: Capability, expected: Capability | None) -> "StepTimes":
-        """Join the two."""
-        model = capability.step_time
-        if expected is None or expected.step_time == model:
-            return cls(model, None, 1.0)
-        edge = model.limits
-        decodes = max(min(edge.num_decodes, capability.max_num_seqs), 1)
-        context = max(min(edge.context_tokens, capability.num_blocks * capability.block_size), 1)
-        prediction = expected.step_time.predict(decodes, context)
-        scale = model.predict(decodes, context) / prediction if prediction > 0 else 1.0
-        return cls(model, expected.step_time, scale)
-
-    @property
-    def limits(self) -> StepLimits | None:
-        """The largest steps of which anything is known; None: of all."""
-        return self.measured.limits if self.beyond is None else None
-
-    def seconds(
-        self, num_decodes: int, context_tokens: int, prefill_tokens: int = 0, pairs: int = 0
-    ) -> float:
-        """Seconds of a step; see `StepTimeModel.predict`."""
-        model, scale = self.measured, 1.0
-        if self.beyond is not None and not model.covers(
-            num_decodes, context_tokens, prefill_tokens
-        ):
-            model, scale = self.beyond, self.scale
-        return scale * model.predict(num_decodes, context_tokens, prefill_tokens, pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,12 +243,15 @@ class _Engine:
         """
         most = self._in_range(mean, self.capability.max_num_seqs)
         low, why = self._narrow(mean, 1.0, most + 1.0)
+        if low == 1.0:  # prompts are most of the work, and now and then nothing runs
+            low, below = self._narrow(mean, _LEAST_CONCURRENCY, 1.0 + _EDGE_STEP)
+            why = below or why
         known = self._in_range(mean, self.capability.max_step_tokens)
         if not why and known > most:
             most = known
             low, why = self._narrow(mean, low, most + 1.0)
             why = why or "step"
-        return min(max(low - 0.5, 1.0), most), why
+        return min(max(low - 0.5, min(low, 1.0)), most), why
 
     def _narrow(self, mean: _Mean, low: float, high: float) -> tuple[float, str]:
         """Between two concurrencies, the last that keeps the promises, and which breaks then."""
@@ -319,6 +286,8 @@ class _Engine:
         busy = running / (mean.output * seconds) * mean.prefill / rate
         if busy >= 1.0:
             return "step"
+        if running <= 1.0 and busy <= _LEAST_BUSY:
+            return ""
         own = mean.prefill / rate
         wait = busy / (1.0 - busy) * mean.square / (2 * mean.prefill) / rate
         return "first_token" if own + _TAIL * wait > _FIRST_TOKEN_SHARE * promised else ""

@@ -10,8 +10,9 @@ from msgspec import structs
 
 from quire_engine.profiles.step_time import StepLimits, StepTimeModel
 from quire_operator.scaling.answers import Bucket
-from quire_operator.scaling.capacity import Capacity, Incapable, StepTimes, capacity
+from quire_operator.scaling.capacity import Capacity, Incapable, capacity
 from quire_operator.scaling.inputs import ServiceLevel
+from quire_operator.scaling.step_times import StepTimes
 from tests.unit.scaling.worlds import capability
 
 CHAT = ServiceLevel(first_token_seconds=2.0, per_token_seconds=0.06)
@@ -71,6 +72,20 @@ def test_room_to_grow_is_of_requests_where_all_seats_do_hardly_more(per_token: f
     mix, slo = bucket(1000, 220), ServiceLevel(first_token_seconds=2.0, per_token_seconds=per_token)
     planned, all_of_it = (served("h100", mix, slo=slo, target=target) for target in (0.75, 1.0))
     assert 0.7 < planned.requests_per_second / all_of_it.requests_per_second < 0.82
+
+
+def test_a_replica_that_only_computes_prompts_is_idle_now_and_then() -> None:
+    slow = ServiceLevel(first_token_seconds=2.0, per_token_seconds=0.12)
+    prompts = [500.0 * 1.05**step for step in range(52)]
+    found = [served("l4", bucket(prompt, 1), slo=slow) for prompt in prompts]
+    busy = [
+        one.requests_per_second * prompt / one.prompt_tokens_per_second
+        for one, prompt in zip(found, prompts, strict=True)
+    ]
+    assert busy[0] > 0.5
+    assert 0.1 < busy[-1] < 0.25
+    for before, after in pairwise(one.requests_per_second for one in found):
+        assert 0.8 < after / before < 1.0
 
 
 def test_what_is_too_slow_alone_serves_nobody() -> None:
