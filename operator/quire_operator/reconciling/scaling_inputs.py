@@ -159,6 +159,7 @@ def _accelerators(observed: Observed) -> tuple[AcceleratorInputs, ...]:
         for one in service.status.accelerators
         if one.short_since
     }
+    made_of = {name: one.inputs_hash for name, one in observed.deployments.items()}
     return tuple(
         AcceleratorInputs(
             name=one.name,
@@ -171,6 +172,7 @@ def _accelerators(observed: Observed) -> tuple[AcceleratorInputs, ...]:
             expected=expected_capability(service, one),
             unusable_because=misfits.get(one.name, ""),
             short_since=short.get(one.name),
+            made_of=made_of.get(one.name, ""),
         )
         for one in service.spec.accelerators
     )

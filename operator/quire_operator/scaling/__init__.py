@@ -8,6 +8,7 @@ Pure: time comes in with the inputs, and the same inputs and memory give the sam
     preparing          how that is computed
     soundness          which figures from outside make sense
     hearing, fleet     what was heard lately; what there is, and what is on its way
+    shortages          accelerators that find no node; failures: those whose replicas fail
     demand, urgency    requests per second in buckets of lengths; what cannot wait for them
     capacity, offers   what one replica does within its promises; what each accelerator offers
     mix, spreading     the cheapest replicas for some load; some load on replicas that are given
@@ -15,6 +16,7 @@ Pure: time comes in with the inputs, and the same inputs and memory give the sam
     programs           linear programs
     sizing             both for the load that is planned for
     clamping, rooms    bounds of the spec; GPUs that services compete for
+    bounds, minimum    keeping to them; dear replicas that make room for the minimum
     victims            which replica goes
     keeping, reporting what memory keeps besides; a decision in words
 """

@@ -3,19 +3,26 @@
 from dataclasses import replace
 
 from quire_operator.scaling.case import Case, Step
+from quire_operator.scaling.minimum import trade
 
 
 def keep_bounds(case: Case) -> Step | None:
     """Keep to the spec, whatever else is so."""
-    ordered = case.fleet.ordered
-    within = case.limits.clamp(ordered)
+    ordered, limits = case.fleet.ordered, case.limits
+    within = limits.clamp(ordered)
+    if within != ordered:
+        within = _serving_first(case, within)
+    if sum(within.values()) < limits.bounds.fewest and (
+        traded := trade(limits, within, case.fleet.counted_on)
+    ):
+        return Step(action="Limit", replicas=traded, reason="there were fewer than minReplicas")
     if within == ordered:
         return None
-    within = _serving_first(case, within)
     more = sum(within.values()) > sum(ordered.values())
-    reason = "fewer than minReplicas" if more else f"more than {case.limits.explain(ordered)}"
+    reason = "fewer than minReplicas" if more else f"more than {limits.explain(ordered)}"
     if case.is_at_zero and more:
-        within = case.sizing.first(sum(within.values()))
+        first = case.sizing.first(sum(within.values()))
+        within = first if any(first.values()) else within
     kept = _until_others_serve(case, within)
     if kept != within and kept == ordered:
         return case.hold("what has to go stays until what stands in for it serves")
@@ -25,15 +32,23 @@ def keep_bounds(case: Case) -> Step | None:
 
 
 def _serving_first(case: Case, within: dict[str, int]) -> dict[str, int]:
-    """Within the bounds, too, but with more that serves, if there is such: what comes may fail."""
+    """Within the bounds, too, but with more that serves, if there is such: what comes may fail.
+
+    What is silent comes after what speaks, and before what is on its way.
+    """
     fleet, limits = case.fleet, case.limits
     upper = replace(limits, bounds=replace(limits.bounds, fewest=0))
     found = upper.clamp(fleet.ready)
-    for name, count in fleet.ordered.items():
-        while found[name] < count and upper.allow(found | {name: found[name] + 1}):
-            found[name] += 1
+    for counts in (fleet.serving, fleet.ordered):
+        for name, count in counts.items():
+            while found[name] < count and upper.allow(found | {name: found[name] + 1}):
+                found[name] += 1
     found = limits.clamp(found)
-    return found if fleet.num_serving_of(found) > fleet.num_serving_of(within) else within
+
+    def serving(replicas: dict[str, int]) -> tuple[int, int]:
+        return fleet.num_ready_of(replicas), fleet.num_serving_of(replicas)
+
+    return found if serving(found) > serving(within) else within
 
 
 def _until_others_serve(case: Case, within: dict[str, int]) -> dict[str, int]:
@@ -44,10 +59,11 @@ def _until_others_serve(case: Case, within: dict[str, int]) -> dict[str, int]:
         for name, count in within.items()
         if name not in fleet.blocked
     )
-    missing = min(coming, limits.bounds.fewest - fleet.num_serving_of(within))
+    missing = min(coming, limits.bounds.fewest - fleet.num_ready_of(within))
     kept = dict(within)
-    for name, ready in fleet.ready.items():
-        back = max(min(ready - within[name], missing), 0)
-        kept[name] += back
-        missing -= back
+    for counts in (fleet.ready, fleet.serving):
+        for name, count in counts.items():
+            back = max(min(count - kept[name], missing), 0)
+            kept[name] += back
+            missing -= back
     return kept if limits.allow_beside_others(kept) else within

@@ -5,10 +5,11 @@ spent, whatever should run at least.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from quire_operator.scaling.decision import Finding
-from quire_operator.scaling.mix import NO_COST, Bounds, Room
+from quire_operator.scaling.loads import Loads
+from quire_operator.scaling.mix import NO_COST, Bounds, Option, Room, choose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,8 @@ class Limit:
     cost: float
     lowest: int
     highest: int
+    is_doubtful: bool = False
+    """Its replicas failed lately: the minimum is made of others first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,14 @@ class Limits:
     limits: tuple[Limit, ...]
     bounds: Bounds
     findings: tuple[Finding, ...] = ()
+    least: Mapping[str, int] = field(default_factory=dict)
+    """Some replicas that keep to all of them."""
+
+    @property
+    def best_first(self) -> list[Limit]:
+        """What to add first: the cheapest, of what is to be expected to serve."""
+        last_first = self.limits[::-1]
+        return sorted(last_first, key=lambda one: (one.is_doubtful, one.cost))
 
     def clamp(self, replicas: Mapping[str, int]) -> dict[str, int]:
         """Replicas nearest to these that keep to the bounds."""
@@ -44,8 +55,10 @@ class Limits:
             pass
         while self._is_too_dear(found) and _drop(found, by_cost):
             pass
-        while sum(found.values()) < self.bounds.fewest and self._add(found, by_cost[::-1]):
-            pass
+        if sum(found.values()) < self.bounds.fewest:
+            best_first = self.best_first
+            while sum(found.values()) < self.bounds.fewest and self.add(found, best_first):
+                pass
         return found
 
     def explain(self, replicas: Mapping[str, int]) -> str:
@@ -87,7 +100,7 @@ class Limits:
         able = [one for one in by_cost if one.name in others]
         for fewer in (0, 1):
             found = dict(replicas) | {name: replicas[name] - fewer}
-            if self._add(found, able):
+            if self.add(found, able):
                 return found
         return None
 
@@ -99,15 +112,17 @@ class Limits:
         """Of these, an hour."""
         return sum(one.cost * replicas.get(one.name, 0) for one in self.limits)
 
-    def _add(self, replicas: dict[str, int], cheapest_first: Sequence[Limit]) -> bool:
-        for one in cheapest_first:
+    def add(self, replicas: dict[str, int], best_first: Sequence[Limit]) -> bool:
+        """Add the first of these that there is room for; False: there is none for any."""
+        for one in best_first:
             more = replicas | {one.name: replicas[one.name] + 1}
-            if more[one.name] <= one.highest and self._fit(more):
+            if more[one.name] <= one.highest and self.fit(more):
                 replicas.update(more)
                 return True
         return False
 
-    def _fit(self, replicas: Mapping[str, int]) -> bool:
+    def fit(self, replicas: Mapping[str, int]) -> bool:
+        """Whether these keep to the bounds of all accelerators together, the upper ones."""
         return (
             not self._is_too_dear(replicas)
             and sum(replicas.values()) <= self.bounds.most
@@ -134,6 +149,7 @@ def consistent(
             cost=one.cost,
             lowest=max(min(one.lowest, one.highest), 0),
             highest=max(one.highest, 0),
+            is_doubtful=one.is_doubtful,
         )
         for one in limits
     ]
@@ -142,29 +158,47 @@ def consistent(
     floor = dict(nothing)
     cap = Limits(limits=tuple(_free(one) for one in made), bounds=bounds)
     for one in sorted(made, key=lambda one: one.cost):
-        while floor[one.name] < one.lowest and cap._fit(floor | {one.name: floor[one.name] + 1}):
+        while floor[one.name] < one.lowest and cap.fit(floor | {one.name: floor[one.name] + 1}):
             floor[one.name] += 1
     if any(floor[one.name] < one.lowest for one in made):
-        findings.append(_contradiction("the accelerators' minReplicas", bounds))
+        findings.append(contradiction("the accelerators' minReplicas", bounds))
+    full = _fill(cap, floor, fewest)
+    if sum(full.values()) < fewest:
+        findings.append(contradiction("scaling.minReplicas", bounds))
+    return Limits(
+        limits=tuple(replace(one, lowest=floor[one.name]) for one in made),
+        bounds=replace(bounds, fewest=min(fewest, sum(full.values()))),
+        findings=tuple(findings),
+        least=full,
+    )
+
+
+def _fill(cap: Limits, floor: Mapping[str, int], fewest: int) -> dict[str, int]:
+    """So many at least of the cheapest, or as many as there is room for."""
     full = dict(floor)
     by_cost = sorted(cap.limits, key=lambda one: one.cost)
-    while sum(full.values()) < fewest and cap._add(full, by_cost):
+    while sum(full.values()) < fewest and cap.add(full, by_cost):
         pass
-    if sum(full.values()) < fewest:
-        findings.append(_contradiction("scaling.minReplicas", bounds))
-    return Limits(
-        limits=tuple(
-            Limit(name=one.name, cost=one.cost, lowest=floor[one.name], highest=one.highest)
-            for one in made
-        ),
-        bounds=Bounds(
-            fewest=min(fewest, sum(full.values())),
-            most=bounds.most,
-            most_cost=most_cost,
-            rooms=bounds.rooms,
-        ),
-        findings=tuple(findings),
-    )
+    if sum(full.values()) >= fewest or not _may_crowd(cap.bounds.rooms):
+        return full
+    # the cheapest may take GPUs that several others could have
+    options = [
+        Option(
+            name=one.name,
+            cost=one.cost,
+            loads=Loads.none(0),
+            lowest=floor[one.name],
+            highest=one.highest,
+        )
+        for one in cap.limits
+    ]
+    found = dict(choose(options, [], replace(cap.bounds, fewest=fewest)).replicas)
+    return found if sum(found.values()) > sum(full.values()) and cap.fit(found) else full
+
+
+def _may_crowd(rooms: Sequence[Room]) -> bool:
+    """Whether what takes the fewest dollars may not be what takes the fewest GPUs."""
+    return len(rooms) > 1 or any(len(set(room.gpus.values())) > 1 for room in rooms)
 
 
 def spare(limits: Limits, ready: Mapping[str, int]) -> Limits:
@@ -185,7 +219,7 @@ def spare(limits: Limits, ready: Mapping[str, int]) -> Limits:
         lowered = replace(
             lowered, limits=tuple(fewer if one is dearest else one for one in lowered.limits)
         )
-    finding = _contradiction("the accelerators' minReplicas, beside what serves,", limits.bounds)
+    finding = contradiction("the accelerators' minReplicas, beside what serves,", limits.bounds)
     return replace(lowered, findings=(*limits.findings, finding))
 
 
@@ -194,7 +228,7 @@ def _serve_any(replicas: Mapping[str, int], ready: Mapping[str, int]) -> bool:
 
 
 def _free(limit: Limit) -> Limit:
-    return Limit(name=limit.name, cost=limit.cost, lowest=0, highest=limit.highest)
+    return replace(limit, lowest=0)
 
 
 def _drop(replicas: dict[str, int], dearest_first: Sequence[Limit]) -> bool:
@@ -205,7 +239,8 @@ def _drop(replicas: dict[str, int], dearest_first: Sequence[Limit]) -> bool:
     return False
 
 
-def _contradiction(what: str, bounds: Bounds) -> Finding:
+def contradiction(what: str, bounds: Bounds) -> Finding:
+    """Say that something is not kept, and what stands against it."""
     upper = [f"maxReplicas ({bounds.most})"]
     if bounds.most_cost is not None:
         upper.append(f"maxCostPerHour ({bounds.most_cost:g})")

@@ -13,7 +13,8 @@ import logging
 from collections.abc import Collection
 from dataclasses import replace
 
-from quire_operator.scaling.case import Step
+from quire_operator.scaling import failures
+from quire_operator.scaling.case import Case, Step
 from quire_operator.scaling.caution import learn
 from quire_operator.scaling.decision import (
     Decision,
@@ -73,7 +74,8 @@ def decide(
         if key not in nonsense:
             rooms.keep(service)
             continue
-        remembered = replace(memories[key], short=short[key])
+        known_failures = failures.find(service, memories[key].failures, inputs.now)
+        remembered = replace(memories[key], short=short[key], failures=known_failures)
         decision, known[key] = _decide_or_hold(
             service, inputs, remembered, rooms, is_between=changed is not None
         )
@@ -110,7 +112,8 @@ def _decide_or_hold(
             findings=(Finding(code="DecisionFailed", message=failure[:256]),),
             are_metrics_fresh=False,
         )
-        return decision, replace(anew, short=memory.short, failure=failure)
+        kept = replace(anew, short=memory.short, failures=memory.failures, failure=failure)
+        return decision, kept
     return decision, replace(known, failure="")
 
 
@@ -124,7 +127,8 @@ def _decide_one(
 ) -> tuple[ServiceDecision, ServiceMemory]:
     heard = hear(service, memory.unheard_since, inputs)
     memory = replace(memory, unheard_since=heard.unheard_since)
-    fleet = see_fleet(service, memory.short, heard.silent)
+    avoided = failures.avoided(memory.failures, inputs.now)
+    fleet = see_fleet(service, memory.short, heard.silent, avoided)
     if service.is_suspended or service.mode == "External":
         return _leave_alone(service, fleet), memory
     seen = Seen(
@@ -146,10 +150,8 @@ def _decide_one(
         pressed_since=case.urgency.pressed_since,
         better_since=(memory.better_since or inputs.now) if step.is_better_known else None,
     )
-    if not fleet.num_ordered and not any(step.replicas.values()):
-        # nothing may be begun with: what was short is tried again, as soon as it is needed
-        is_needed = case.is_asked or service.min_replicas > 0
-        memory = replace(memory, short={} if is_needed else memory.short)
+    if not is_adding and not fleet.num_useful:
+        memory = _try_again(case, memory)
     memory = correct(case, memory)
     memory = replace(memory, caution=learn(case, step, memory.caution))
     memory = keep_shares(case, memory)
@@ -157,6 +159,18 @@ def _decide_one(
     if service.mode == "Recommend":
         return _only_recommend(decision, fleet, step), memory
     return see_off(case, step, decision), memory
+
+
+def _try_again(case: Case, memory: ServiceMemory) -> ServiceMemory:
+    """Nothing serves or will, and nothing can be added: what did not come is tried once more."""
+    if not (case.is_asked or case.service.min_replicas > 0):
+        return memory
+    is_none = case.is_at_zero  # what waits for a node may wait on
+    return replace(
+        memory,
+        short={} if is_none else memory.short,
+        failures=failures.pardon(memory.failures, case.now),
+    )
 
 
 def _leave_alone(service: ServiceInputs, fleet: Fleet) -> ServiceDecision:

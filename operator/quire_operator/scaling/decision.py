@@ -22,6 +22,7 @@ FindingCode = Literal[
     "NoMetrics",
     "PriceUnknown",
     "ProfilesDiffer",
+    "ReplicasFail",
     "SloImpossible",
     "ShortOfGpus",
 ]
@@ -152,6 +153,20 @@ class Shortage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An accelerator whose replicas failed before any was ready."""
+
+    num_tries: int
+    """That failed, one after another; 0: none with what pods are made of now."""
+    until: float
+    """None is added before."""
+    made_of: str = ""
+    """What its pods were made of."""
+    replicas: frozenset[str] = frozenset()
+    """Those of the last try that failed, as far as they are there."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Caution:
     """How long nothing is taken away after what was taken away was needed again."""
 
@@ -214,6 +229,8 @@ class ServiceMemory:
     unheard_since: Mapping[str, float] = field(default_factory=dict)
     """Ready replicas that say nothing, and since when, as far as that is known."""
     short: Mapping[str, Shortage] = field(default_factory=dict)
+    """By accelerator."""
+    failures: Mapping[str, Failure] = field(default_factory=dict)
     """By accelerator."""
     correction: float = 1.0
     """By how much replicas do less than their profiles say, as kept promises show."""

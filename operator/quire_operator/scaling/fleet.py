@@ -17,8 +17,12 @@ class Fleet:
     """Of these, those that serve or will: without what fails, finds no node, or is silent."""
     ready: Mapping[str, int]
     """Of these, those that serve now."""
+    serving: Mapping[str, int]
+    """Ready ones, silent ones included: it may be the hearing that is at fault."""
     blocked: frozenset[str]
-    """Accelerators of which no more are asked for: they find no node, or all of theirs fail."""
+    """Accelerators of which no more are asked for: they find no node, or are doubtful."""
+    doubtful: frozenset[str]
+    """Accelerators whose replicas all fail, or did so lately."""
 
     @property
     def num_ordered(self) -> int:
@@ -35,9 +39,18 @@ class Fleet:
         """Over all accelerators."""
         return sum(self.ready.values())
 
-    def num_serving_of(self, replicas: Mapping[str, int]) -> int:
-        """So many of these serve now."""
+    @property
+    def counted_on(self) -> Mapping[str, int]:
+        """Those that serve now; where all of them are silent, these."""
+        return self.ready if any(self.ready.values()) else self.serving
+
+    def num_ready_of(self, replicas: Mapping[str, int]) -> int:
+        """So many of these are ready, and speak."""
         return sum(min(count, self.ready[name]) for name, count in replicas.items())
+
+    def num_serving_of(self, replicas: Mapping[str, int]) -> int:
+        """So many of these serve now, silent ones included."""
+        return sum(min(count, self.serving[name]) for name, count in replicas.items())
 
 
 def serves(replica: Replica) -> bool:
@@ -57,7 +70,10 @@ def num_scheduled(service: ServiceInputs, accelerator: str) -> int:
 
 
 def see_fleet(
-    service: ServiceInputs, short: Mapping[str, Shortage], silent: Collection[str] = ()
+    service: ServiceInputs,
+    short: Mapping[str, Shortage],
+    silent: Collection[str] = (),
+    avoided: Collection[str] = (),
 ) -> Fleet:
     """Count a service's replicas.
 
@@ -67,8 +83,11 @@ def see_fleet(
         Accelerators that found no node in time.
     silent
         Replicas of which nothing new is expected, for they have said nothing for long.
+    avoided
+        Accelerators of which none is added, for their replicas failed lately.
     """
-    ordered, useful, ready, blocked = {}, {}, {}, set()
+    ordered, useful, ready, able = {}, {}, {}, {}
+    blocked, doubtful = set(), set()
     for accelerator in service.accelerators:
         name = accelerator.name
         there = [one for one in service.replicas if is_there(one, name)]
@@ -80,8 +99,18 @@ def see_fleet(
         num_freed = short[name].num_freed // accelerator.gpus_per_replica if name in short else 0
         if name in short:
             hoped = min(hoped, num_scheduled(service, name) + num_freed)
+        able[name] = min(len(serving), ordered[name])
         ready[name] = min(len(serving) - num_silent, ordered[name])
         useful[name] = max(hoped - num_failing - num_silent, ready[name])
-        if (name in short and not num_freed) or (num_failing and not ready[name]):
+        if (num_failing and not ready[name]) or name in avoided:
+            doubtful.add(name)
+        if name in short and not num_freed:
             blocked.add(name)
-    return Fleet(ordered=ordered, useful=useful, ready=ready, blocked=frozenset(blocked))
+    return Fleet(
+        ordered=ordered,
+        useful=useful,
+        ready=ready,
+        serving=able,
+        blocked=frozenset(blocked | doubtful),
+        doubtful=frozenset(doubtful),
+    )

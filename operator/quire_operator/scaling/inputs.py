@@ -71,6 +71,8 @@ class AcceleratorInputs:
     """Why it can serve nobody (the model does not fit); empty: it can."""
     short_since: float | None = None
     """Since when no node was found, as status says it: for a memory that is new."""
+    made_of: str = ""
+    """Stands for what its pods are made of: failures of others say nothing of these."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from quire_operator.scaling import failures
 from quire_operator.scaling.case import Case
 from quire_operator.scaling.decision import ServiceMemory, Shortage
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
@@ -54,6 +55,7 @@ def rejuvenate(
         rising_since=None if memory.rising_since is None else min(memory.rising_since, now),
         pressed_since=None if memory.pressed_since is None else min(memory.pressed_since, now),
         short={name: replace(one, since=min(one.since, now)) for name, one in memory.short.items()},
+        failures=failures.set_back(memory.failures, now),
         unheard_since={name: min(since, now) for name, since in memory.unheard_since.items()},
         corrected_at=min(memory.corrected_at, now),
         caution=memory.caution.set_back(now),

@@ -17,6 +17,7 @@ _SAID: dict[FindingCode, str] = {
     "Infeasible": "the traffic is more than the bounds allow replicas for: the best within"
     " them runs; raise maxReplicas or maxCostPerHour, or bring more GPUs",
     "ShortOfGpus": "an accelerator found no node in time: others stand in for it",
+    "ReplicasFail": "all replicas of an accelerator fail: others serve in its place",
     "CapacityUnknown": "nothing is known of what a replica can do until one has run",
     "ProfilesDiffer": "replicas on one accelerator measured themselves very differently",
     "PriceUnknown": "an accelerator has no costPerHour: the dearest one is assumed",
@@ -50,6 +51,8 @@ def outcome_of(decision: ServiceDecision) -> Outcome:
     codes = {one.code for one in decision.findings}
     code = next((one for one in _SAID if one in codes), None)
     words = _SAID[code] if code else "replicas follow the traffic; lastScalingDecision says why"
+    if code == "ReplicasFail":  # what it says is the same until the next try
+        words = "; ".join(one.message for one in decision.findings if one.code == code)
     unheard = [
         one.message for one in decision.findings if one.code in ("NoMetrics", "MetricsStale")
     ]

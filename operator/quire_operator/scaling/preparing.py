@@ -167,7 +167,15 @@ def _limits(
             lowest = 0
         if offers.find(one.name) is None:  # no more of what cannot serve than there is
             most = min(most, max(lowest, fleet.ordered[one.name]))
-        made.append(Limit(name=one.name, cost=offers.costs[one.name], lowest=lowest, highest=most))
+        made.append(
+            Limit(
+                name=one.name,
+                cost=offers.costs[one.name],
+                lowest=lowest,
+                highest=most,
+                is_doubtful=one.name in fleet.doubtful,
+            )
+        )
     may_be_none = service.min_replicas == 0 and fleet.num_ordered == 0
     limits = consistent(
         made,
@@ -176,4 +184,4 @@ def _limits(
         most_cost=service.max_cost_per_hour,
         rooms=rooms,
     )
-    return spare(limits, fleet.ready)
+    return spare(limits, fleet.counted_on)

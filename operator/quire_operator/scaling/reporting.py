@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from quire_operator.scaling.case import Case, Step
+from quire_operator.scaling.clamping import contradiction
 from quire_operator.scaling.decision import (
     AcceleratorFigures,
     Finding,
@@ -28,7 +30,13 @@ def report(case: Case, memory: ServiceMemory, step: Step) -> ServiceDecision:
         traffic_shares=memory.shares,
         reason=step.reason,
         inputs=_inputs(case, memory),
-        findings=(*case.findings, *_hearing(case), *_shortness(case, memory)),
+        findings=(
+            *case.findings,
+            *_hearing(case),
+            *_shortness(case, memory),
+            *_failures(case),
+            *_too_few(case, step),
+        ),
         are_metrics_fresh=case.heard.is_all,
         short_since=_short_since(case, memory),
         accelerators=_accelerators(case, wanted),
@@ -118,3 +126,30 @@ def _shortness(case: Case, memory: ServiceMemory) -> list[Finding]:
         )
         for name in _short_since(case, memory)
     ]
+
+
+def _failures(case: Case) -> list[Finding]:
+    """Accelerators whose replicas all fail, or did so lately."""
+    found = []
+    for name, failure in case.memory.failures.items():
+        if case.now < failure.until:
+            when = datetime.fromtimestamp(failure.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            tries = f"{failure.num_tries} times in a row" if failure.num_tries > 1 else "once"
+            words = (
+                f"{name} failed {tries} before a replica was ready: unless nothing else can serve,"
+                f" none is added before {when}, or before what its pods are made of changes"
+            )
+        elif name in case.fleet.doubtful:
+            words = f"all replicas of {name} fail, and none is added to them"
+        else:
+            continue
+        found.append(Finding(code="ReplicasFail", message=words))
+    return found
+
+
+def _too_few(case: Case, step: Step) -> list[Finding]:
+    """Fewer than minReplicas, where nothing has said so."""
+    is_said = any(one.code == "Infeasible" for one in case.findings)
+    if is_said or sum(step.replicas.values()) >= case.service.min_replicas:
+        return []
+    return [contradiction("scaling.minReplicas, beside what serves,", case.limits.bounds)]

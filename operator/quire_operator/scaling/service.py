@@ -93,7 +93,7 @@ def _stand_in(case: Case) -> Step | None:
     others = {one.accelerator.name for one in case.offers.offers} - fleet.blocked
     lowest = {one.name: one.lowest for one in limits.limits}
     for name in sorted(fleet.blocked & case.memory.short.keys()):
-        spare = replicas[name] - max(fleet.useful[name], lowest[name])
+        spare = replicas[name] - max(fleet.useful[name], fleet.serving[name], lowest[name])
         for _ in range(min(spare, missing)):
             made = limits.stand_in(replicas, name, others)
             if made is None:
@@ -200,8 +200,7 @@ def _swap(case: Case, wanted: Mapping[str, int]) -> dict[str, int] | None:
     """
     fleet, limits = case.fleet, case.limits
     both = {
-        name: max(wanted[name], count, _num_serving(case, name))
-        for name, count in fleet.useful.items()
+        name: max(wanted[name], count, fleet.serving[name]) for name, count in fleet.useful.items()
     }
     if limits.allow(both):
         return both
@@ -217,12 +216,6 @@ def _swap(case: Case, wanted: Mapping[str, int]) -> dict[str, int] | None:
             if limits.allow(swapped):
                 return swapped
     return None
-
-
-def _num_serving(case: Case, name: str) -> int:
-    """Those of an accelerator that say nothing, too: it may be the hearing that is at fault."""
-    serving = sum(serves(one) for one in case.service.replicas if one.accelerator == name)
-    return min(serving, case.fleet.ordered[name])
 
 
 def _grow_otherwise(case: Case, grown: Mix, rates: list[float]) -> dict[str, int] | None:

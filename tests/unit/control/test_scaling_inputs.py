@@ -209,6 +209,11 @@ def test_a_rollout_of_any_accelerator_is_one_of_the_service() -> None:
     assert inputs(deployments={"l4": done, "h100": rolling}).is_rolling_out
 
 
+def test_what_pods_are_made_of_is_as_deployments_say() -> None:
+    made = Deployment(accelerator="l4", replicas=0, is_observed=True, inputs_hash="abc")
+    assert [one.made_of for one in inputs(deployments={"l4": made}).accelerators] == ["abc", ""]
+
+
 def test_what_a_replica_should_do_is_known_of_models_that_are_known() -> None:
     small = service(L4, model={"source": "hf://meta-llama/Llama-3.2-3B"})
     [known] = service_inputs(Observed(service=small), (), 1, clock=0.0).accelerators

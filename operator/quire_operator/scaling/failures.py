@@ -1,0 +1,88 @@
+"""Which accelerators' replicas fail before any of them is ready, and how long none is added for it.
+
+failed     one cannot start, or ends again and again, and none of the accelerator's serves
+doubled    with each try that fails: each may buy a node
+forgotten  when one is ready, and when what pods are made of is something else; where nothing else
+           serves or will, and no other can be added, it is tried at once: `decide` sees to that
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from quire_operator.scaling.decision import Failure
+from quire_operator.scaling.fleet import is_there, serves
+from quire_operator.scaling.inputs import AcceleratorInputs, ServiceInputs
+
+_FIRST_SECONDS = 600.0
+"""As long as a shortage is remembered: what ends a registry's or a node's trouble takes minutes."""
+_LONGEST_SECONDS = 4 * 3600.0
+"""Six tries a day of some ten minutes each: 4 % of what a replica costs."""
+
+
+def find(service: ServiceInputs, known: Mapping[str, Failure], now: float) -> dict[str, Failure]:
+    """Failures of each accelerator that has some."""
+    if service.is_suspended:
+        return {}
+    found = {
+        one.name: _look(service, one, known.get(one.name), now) for one in service.accelerators
+    }
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def avoided(failures: Mapping[str, Failure], now: float) -> frozenset[str]:
+    """Accelerators of which none is to be added now."""
+    return frozenset(name for name, one in failures.items() if now < one.until)
+
+
+def pardon(failures: Mapping[str, Failure], now: float) -> dict[str, Failure]:
+    """Let those be tried at once of which no replica is there: the next failure counts on."""
+    return {
+        name: one if one.replicas else replace(one, until=min(one.until, now))
+        for name, one in failures.items()
+    }
+
+
+def set_back(failures: Mapping[str, Failure], now: float) -> dict[str, Failure]:
+    """The same where the clock was set back."""
+    return {
+        name: replace(one, until=min(one.until, now + _seconds(one.num_tries)))
+        for name, one in failures.items()
+    }
+
+
+def _look(
+    service: ServiceInputs, accelerator: AcceleratorInputs, known: Failure | None, now: float
+) -> Failure | None:
+    there = [one for one in service.replicas if is_there(one, accelerator.name)]
+    if any(serves(one) for one in there):
+        return None
+    failing = frozenset(one.name for one in there if one.is_failing)
+    if known is None:
+        return _begin(1, accelerator, failing, now) if failing else None
+    counted = known.replicas & {one.name for one in there}
+    if known.made_of != accelerator.made_of:
+        # what is there may be of the old settings yet: nothing is known of the new ones
+        anew = replace(known, num_tries=0, until=now, made_of=accelerator.made_of)
+        return replace(anew, replicas=counted) if counted else None
+    if failing <= counted:
+        return replace(known, replicas=counted)
+    if now >= known.until:
+        return _begin(known.num_tries + 1, accelerator, failing, now)
+    return replace(known, replicas=counted | failing)  # of the same try
+
+
+def _begin(
+    num_tries: int, accelerator: AcceleratorInputs, failing: Collection[str], now: float
+) -> Failure:
+    return Failure(
+        num_tries=num_tries,
+        until=now + _seconds(num_tries),
+        made_of=accelerator.made_of,
+        replicas=frozenset(failing),
+    )
+
+
+def _seconds(num_tries: int) -> float:
+    """How long nothing is added after so many tries."""
+    doublings = min(max(num_tries - 1, 0), 16)
+    return min(_FIRST_SECONDS * 2.0**doublings, _LONGEST_SECONDS)
