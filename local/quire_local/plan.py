@@ -30,6 +30,7 @@ from quire_local.simulate.flags import (
 from quire_local.simulate.hardware import EngineType, Limits, ServiceLevel
 from quire_local.simulate.idle import OF_A_PLAN, find_idle, refuse_idle
 from quire_local.simulate.outputs import check_outputs, write_output
+from quire_local.simulate.progress import Progress
 from quire_local.simulate.promises import check_promises
 from quire_local.simulate.sizing import (
     ACCEPTED,
@@ -72,13 +73,7 @@ def _plan(argv: Sequence[str]) -> int:
     slo, limits = slo_of(parsed), limits_of(parsed)
     print(say([*remarks, *workload.remarks]), end="", file=sys.stderr)
     check_promises(workload, types, slo, limits)
-    sized = size_windows(workload.trace, types, slo, limits=limits, window_seconds=parsed.window)
-    singles = {
-        kind.name: size_windows(
-            workload.trace, [kind], slo, limits=limits, window_seconds=parsed.window
-        )
-        for kind in types
-    }
+    sized, singles = _size(workload, types, slo, limits, parsed.window)
     print(_describe(workload, types, slo, limits))
     print(_compare(sized, singles))
     if hint := _burst_hint(workload, sized):
@@ -93,6 +88,32 @@ def _plan(argv: Sequence[str]) -> int:
         figures = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
         write_output(parsed.json, figures)
     return 0
+
+
+def _size(
+    workload: Workload,
+    types: Sequence[EngineType],
+    slo: ServiceLevel,
+    limits: Limits,
+    window_seconds: float,
+) -> tuple[list[SizedWindow], dict[str, list[SizedWindow]]]:
+    """Size the windows with all types, and with each alone."""
+    progress = Progress("quire plan", sys.stderr, of="all windows")
+    choices = [types, *([kind] for kind in types)]
+
+    def size_nth(number: int) -> list[SizedWindow]:
+        return size_windows(
+            workload.trace,
+            choices[number],
+            slo,
+            limits=limits,
+            window_seconds=window_seconds,
+            progress=lambda share: progress((number + share) / len(choices)),
+        )
+
+    found = [size_nth(number) for number in range(len(choices))]
+    progress.end()
+    return found[0], {kind.name: one for kind, one in zip(types, found[1:], strict=True)}
 
 
 def _describe(

@@ -9,8 +9,10 @@ from itertools import pairwise
 
 from quire_local.words import plain
 
-WIDTH, HEIGHT = 640, 190
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 22
+WIDTH, HEIGHT = 640, 198
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 8, 12, 26
+_HALF = 40
+"""Of the widest time below, as phones show it: in letters nearly twice as large."""
 _MOST_POINTS = 600
 _GRID = 4
 """Parts of the scale."""
@@ -121,7 +123,7 @@ class _Frame:
             )
         for seconds in _ticks(self._last):
             x = self.x(seconds)
-            anchor = "start" if not seconds else "end" if x > WIDTH - _LEFT else "middle"
+            anchor = "start" if not seconds else "end" if x > WIDTH - _HALF else "middle"
             parts.append(
                 f'<text x="{x}" y="{HEIGHT - 5}" text-anchor="{anchor}">'
                 f"{_time(seconds, self._last)}</text>"

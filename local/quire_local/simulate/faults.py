@@ -25,6 +25,7 @@ from typing import Literal, get_args
 from quire_engine.errors import ConfigError
 from quire_local.simulate.agenda import Agenda
 from quire_local.simulate.fleet import Fleet, Replica, Status
+from quire_local.words import plain
 
 SPOT_NOTICE_SECONDS = 30.0
 EventKind = Literal["kill", "reclaim", "vanish", "return", "silence", "speak"]
@@ -41,6 +42,11 @@ class Event:
     kind: EventKind
     engine_type: str
     share: float = 1.0
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        share = "" if self.share == 1.0 else f":{plain(self.share)}"
+        return f"{plain(self.at)}:{self.kind}:{self.engine_type}{share}"
 
 
 def parse_event(text: str) -> Event:

@@ -27,6 +27,7 @@ from quire_local.simulate.workload import (
     prepare,
     read_workload,
 )
+from quire_local.words import plain
 from quire_operator.planner.durations import seconds as parse_duration
 
 DEFAULT_GPUS = "t4,l4,a10g,a100-80,h100,h200"
@@ -41,6 +42,12 @@ class GpuChoice:
     name: str
     num_nodes: int = UNLIMITED
     dollars_per_hour: float | None = None
+
+    def __str__(self) -> str:
+        """As the command line names it."""
+        nodes = "" if self.num_nodes == UNLIMITED else f"={self.num_nodes}"
+        price = "" if self.dollars_per_hour is None else f"@{plain(self.dollars_per_hour)}"
+        return f"{self.name}{nodes}{price}"
 
 
 def duration(text: str) -> float:

@@ -6,10 +6,15 @@ from itertools import groupby
 
 from quire_local.simulate.charts import Series, band_chart, line_chart
 from quire_local.simulate.report import write_table
-from quire_local.simulate.results import WINDOW_SECONDS, SimulationResult
+from quire_local.simulate.results import WINDOW_SECONDS, Decided, SimulationResult
+from quire_local.words import plain
 
+_TABLE = (
+    '<div class="panel scroll" tabindex="0" role="region" aria-label="Table"><pre>{}</pre></div>'
+)
 _BINDINGS = ("blocks", "seats", "first_token", "step")
 _NUM_HUES = 8
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _STYLE = """
 :root { color-scheme: light dark;
   --page: light-dark(#f5f5f3, #101216); --panel: light-dark(#ffffff, #181b21);
@@ -32,18 +37,21 @@ p, dl { margin: 0 0 10px; color: var(--muted); }
 .list { max-height: 190px; overflow: auto; }
 .panel { border: 1px solid var(--line); border-radius: 10px; background: var(--panel);
   padding: 12px 14px; }
-.scroll { overflow-x: auto; } pre { margin: 0; font-size: 13px; }
+.scroll { overflow-x: auto; margin-bottom: 10px; } pre { margin: 0; font-size: 13px; }
 svg { display: block; width: 100%; height: auto; }
 svg text { font-size: 11px; fill: var(--muted); }
+@media (max-width: 560px) { svg text { font-size: 19px; } }
 .grid { stroke: var(--line); } .mark { stroke: var(--bad); stroke-dasharray: 5 4; }
 polyline { fill: none; stroke-width: 1.5; stroke-linejoin: round; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 14px; font-size: 12px; color: var(--muted);
   margin-top: 6px; }
 .legend i { display: inline-block; width: 10px; height: 10px; border-radius: 2px;
   margin-right: 5px; }
+.legend .dashes { height: 0; width: 16px; border-top: 2px dashed var(--bad); border-radius: 0;
+  vertical-align: 4px; }
 details { margin-top: 14px; } table { border-collapse: collapse; font-size: 13px; }
 td, th { text-align: left; padding: 2px 12px 2px 0; vertical-align: top; }
-td:first-child { white-space: nowrap; }
+td:first-child { white-space: nowrap; } th + td { overflow-wrap: anywhere; }
 """
 
 
@@ -63,13 +71,16 @@ def write_page(
     )
     told = "".join(f"<p>{escape(remark)}</p>" for remark in remarks)
     facts = "".join(
-        f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
+        f"<tr><th>--{name.replace('_', '-')}</th><td>{escape(_setting(value))}</td></tr>"
         for name, value in settings.items()
+        if value or (value == 0 and value is not False)
     )
-    table = escape(write_table(results, about=about))
+    table, _, notes = write_table(results, about=about).partition("\n\n")
+    below = "".join(f"<p>{escape(note)}</p>" for note in notes.splitlines())
     body = [
         f"<h1>{escape(title)}</h1>{told}",
-        f'<div class="panel scroll"><pre>{table}</pre></div>',
+        _TABLE.format(escape(table)),
+        below,
         "<h2>Beside each other</h2>",
         f'<div class="board">{"".join(_compare(results))}</div>',
         *(f"<h2>{escape(one.scaler)}</h2>{_alone(one)}" for one in results),
@@ -109,6 +120,7 @@ def _compare(results: Sequence[SimulationResult]) -> list[str]:
             "SLO kept, % of the requests of each minute",
             line_chart(kept, label="Attainment over time", unit="%", highest=100.0, mark=promised),
             kept,
+            mark=f"promised: {promised}%" if promised else "",
         ),
     ]
 
@@ -124,7 +136,7 @@ def _alone(one: SimulationResult) -> str:
     ]
     pressures = [
         Series(name="mean", points=[(s.at, s.pressure) for s in one.samples], hue=0),
-        Series(name="highest", points=[(s.at, s.worst_pressure) for s in one.samples], hue=6),
+        Series(name="highest", points=[(s.at, s.worst_pressure) for s in one.samples], hue=1),
     ]
     requests = [
         Series(name="running", points=[(s.at, float(s.num_running)) for s in one.samples], hue=2),
@@ -140,8 +152,12 @@ def _alone(one: SimulationResult) -> str:
             "Pressure, and which term binds",
             line_chart(pressures, label=f"Pressure of {one.scaler}", mark=1.0)
             + _bindings(one)
-            + _legend([(name, 3 + index) for index, name in enumerate(_BINDINGS)]),
+            + _legend(
+                [(name, 3 + index) for index, name in enumerate(_BINDINGS)],
+                lead="below, what binds:",
+            ),
             pressures,
+            mark="full",
         ),
         _panel(
             "Requests",
@@ -169,7 +185,7 @@ def _bindings(one: SimulationResult) -> str:
 def _decisions(one: SimulationResult) -> str:
     rows = "".join(
         f"<tr><td>{decided.at:.0f} s</td><td>"
-        f"{escape(', '.join(f'{n} {c}' for n, c in decided.replicas.items() if c))}</td>"
+        f"{escape(_replicas(decided))}</td>"
         f"<td>{escape(decided.reason)}</td></tr>"
         for decided in one.decisions[:200]
     )
@@ -179,13 +195,38 @@ def _decisions(one: SimulationResult) -> str:
     return f'<div class="list" tabindex="0"><table>{rows}</table>{more}</div>'
 
 
-def _panel(heading: str, inner: str, series: Sequence[Series]) -> str:
-    legend = _legend([(one.name, one.hue) for one in series])
+def _replicas(decided: Decided) -> str:
+    """Of each type, with no end of a line between a type and its number."""
+    found = (f"{name}{_NO_BREAK}{number}" for name, number in decided.replicas.items() if number)
+    return ", ".join(found)
+
+
+def _setting(value: object) -> str:
+    """A setting as people write it."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_setting(one)}" for name, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_setting, value))
+    return "yes" if value is True else plain(value) if isinstance(value, float) else str(value)
+
+
+def _panel(heading: str, inner: str, series: Sequence[Series], *, mark: str = "") -> str:
+    legend = _legend([(one.name, one.hue) for one in series], mark=mark)
     return f'<section class="panel"><h3>{escape(heading)}</h3>{inner}{legend}</section>'
 
 
-def _legend(entries: Sequence[tuple[str, int]]) -> str:
-    items = "".join(
-        f'<span><i class="back-{hue}"></i>{escape(name)}</span>' for name, hue in entries
-    )
-    return f'<div class="legend">{items}</div>' if items else ""
+def _legend(entries: Sequence[tuple[str, int]], *, lead: str = "", mark: str = "") -> str:
+    """What colours stand for.
+
+    Parameters
+    ----------
+    lead
+        Words before them.
+    mark
+        What the dashed line is; empty where there is none.
+    """
+    items = [f"<span>{escape(lead)}</span>"] if lead else []
+    items += [f'<span><i class="back-{hue}"></i>{escape(name)}</span>' for name, hue in entries]
+    if mark:
+        items.append(f'<span><i class="dashes"></i>{escape(mark)}</span>')
+    return f'<div class="legend">{"".join(items)}</div>' if items else ""

@@ -30,7 +30,7 @@ _EPILOG = """\
 examples:
   quire simulate --generate diurnal --seconds 2h --scaler quire,keda,oracle --html page.html
   quire simulate --trace trace.csv --gpu l4=20,h100=2@6.50 --slo-time-per-output-token 120ms
-  quire simulate --generate poisson --scaler fixed --fixed l4=3 --event 600:vanish:l4
+  quire simulate --generate poisson --scaler fixed --fixed a10g=5 --event 600:vanish:a10g
   quire simulate --services services.yaml --gpu l4=6,a100-80=2 --seconds 30m
 
 exit status:

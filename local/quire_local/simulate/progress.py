@@ -1,4 +1,4 @@
-"""How far a simulation is, for who waits for it."""
+"""How far a simulation or a plan is, for who waits for it."""
 
 import time
 from collections.abc import Callable
@@ -16,14 +16,22 @@ class Progress:
     ----------
     name
         Of what runs.
+    of
+        What there is so much of.
     stream
         Where to; never where the figures go.
     """
 
     def __init__(
-        self, name: str, stream: TextIO, *, clock: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        stream: TextIO,
+        *,
+        of: str = "the requests",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
+        self._of = of
         self._stream = stream
         self._is_terminal = stream.isatty()
         self._period = _REDRAW_SECONDS if self._is_terminal else LINE_SECONDS
@@ -32,7 +40,7 @@ class Progress:
         self._next_at = self._began_at + self._period
 
     def __call__(self, share: float) -> None:
-        """Tell the share of the requests that have ended, unless it was told just now."""
+        """Tell the share that is done, unless it was told just now."""
         now = self._clock()
         if now < self._next_at:
             return
@@ -41,7 +49,7 @@ class Progress:
             self._write(f"\r{self._name}: {share:.0%} ")
         else:
             seconds = now - self._began_at
-            self._write(f"{self._name}: {share:.0%} of the requests after {seconds:.0f} s\n")
+            self._write(f"{self._name}: {share:.0%} of {self._of} after {seconds:.0f} s\n")
 
     def end(self) -> None:
         """Take the line away."""

@@ -26,7 +26,7 @@ def scenario_of(parsed: argparse.Namespace) -> tuple[Scenario, Workload, list[st
         raise ConfigError("--min-replicas is more than --max-replicas: lower it or raise the other")
     max_model_len, slo, limits = max_model_len_of(parsed), slo_of(parsed), limits_of(parsed)
     types, remarks = types_of(parsed, max_model_len=max_model_len, spot_hours=parsed.spot)
-    _check_names(parsed, [one.name for one in types])
+    _check_names(parsed, [one.name for one in types], remarks)
     workload = workload_of(parsed, max_model_len)
     check_length(workload)
     check_promises(workload, types, slo, limits)
@@ -58,8 +58,8 @@ def makers_of(parsed: argparse.Namespace, scenario: Scenario) -> Makers:
     )
 
 
-def _check_names(parsed: argparse.Namespace, known: Sequence[str]) -> None:
-    """Raise ConfigError where a flag names a type that is not simulated."""
+def _check_names(parsed: argparse.Namespace, known: Sequence[str], remarks: Sequence[str]) -> None:
+    """Raise ConfigError where a flag names a type that is not simulated, and say why."""
     for flag, named in (
         ("--spot", list(parsed.spot)),
         ("--event", [e.engine_type for e in parsed.event if e.engine_type != GATEWAYS]),
@@ -70,4 +70,5 @@ def _check_names(parsed: argparse.Namespace, known: Sequence[str]) -> None:
             raise ConfigError(
                 f"{flag} names {', '.join(unknown)}, which does not serve here: there are"
                 f" {', '.join(known)}"
+                + "".join(f"; {one}" for one in remarks if one.split()[0] in unknown)
             )

@@ -5,7 +5,7 @@ oracle   the cheapest mix of each window, as if it were known and there at once:
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -169,10 +169,16 @@ def size_windows(
     *,
     limits: Limits,
     window_seconds: float = WINDOW_SECONDS,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> list[SizedWindow]:
     """Return the cheapest mix of each window.
 
     Without a request it is one replica of the cheapest; empty windows in a row are one.
+
+    Parameters
+    ----------
+    progress
+        Called with the share of the time that is sized.
     """
     span = trace[-1].arrival_seconds
     by_window: dict[int, list[TraceRequest]] = {}
@@ -198,6 +204,7 @@ def size_windows(
                 loads=mix.loads,
             )
         )
+        progress(min(following / (full[-1] + 1), 1.0))
     return windows
 
 

@@ -15,6 +15,7 @@ def texts(seconds: float, value: float, *, is_count: bool = False) -> list[str]:
 def test_nothing_that_waits_has_a_scale_of_whole_numbers() -> None:
     assert texts(45.0, 0.0, is_count=True)[:5] == ["0", "1", "2", "3", "4"]
     assert texts(45.0, 10.0, is_count=True)[:5] == ["0", "3", "6", "9", "12"]
+    assert texts(45.0, 40_000.0, is_count=True)[:5] == ["0", "10000", "20000", "30000", "40000"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from quire_local.cli import main
+from quire_local.simulate import progress
 
 SMALL = ["--generate", "poisson", "--seconds", "40", "--requests-per-second", "2", "--gpu", "l4"]
 INT4 = [*SMALL, "--quantization", "int4"]
@@ -129,7 +130,7 @@ def test_what_will_not_be_is_told(
 def test_promises_that_no_gpu_keeps_are_an_error_that_names_one_it_keeps(
     command: str, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = [command, "--generate=poisson", "--seconds=20", "--gpu=h200,l4", "--quantization=int4"]
+    asked = [command, "--generate=poisson", "--seconds=8", "--gpu=h200,l4", "--quantization=int4"]
     assert main([*asked, f"{flag}=1ms"]) == 2
     told = capsys.readouterr()
     assert not told.out
@@ -191,6 +192,29 @@ def test_large_numbers_have_no_exponents(capsys: pytest.CaptureFixture[str]) -> 
     assert "e+0" not in told
 
 
+def test_a_long_plan_says_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    assert main(["plan", *INT4, "--window", "10s"]) == 0
+    told = capsys.readouterr()
+    shares = re.findall(r"^quire plan: (\d+)% of all windows after \d+ s$", told.err, re.MULTILINE)
+    assert len(shares) == 8
+    assert shares == sorted(shares, key=int)
+    assert shares[-1] == "100"
+    assert "of all windows" not in told.out
+
+
+def test_a_page_tells_settings_as_they_were_given(tmp_path: Path) -> None:
+    path, event = tmp_path / "a.html", ["--event", "5:kill:l4:0.5"]
+    fixed = ["--scaler", "fixed", "--fixed", "l4=2", "--gpu", "l4=4@0.9"]
+    assert main(["simulate", *INT4, *fixed, *event, "--html", f"{path}"]) == 0
+    page = path.read_text()
+    for name, value in (("gpu", "l4=4@0.9"), ("event", "5:kill:l4:0.5"), ("fixed", "l4=2")):
+        assert f"<th>--{name}</th><td>{value}</td>" in page
+    assert "None" not in page
+
+
 def test_a_recorded_trace_is_planned_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,6 +252,10 @@ def test_a_recorded_trace_is_planned_for(
         ),
         ([*INT4, "--event", "5:kill:h100"], "--event names h100, which does not serve here"),
         ([*INT4, "--spot", "a100=1"], "--spot names a100"),
+        (
+            [*SMALL, "--gpu", "l4,h100", "--event", "5:kill:l4"],
+            "there are h100; l4 is left out: one request alone takes 61 ms a token",
+        ),
         ([*INT4, "--json", "no/folder/a.json"], "there is no folder"),
         ([*INT4, "--scaler", "fixed"], "needs --fixed"),
         ([*INT4, "--seconds", "0.1"], "no traffic"),
