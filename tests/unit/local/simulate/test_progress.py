@@ -43,7 +43,7 @@ def test_on_a_terminal_one_line_changes_and_goes() -> None:
 
 
 @pytest.mark.parametrize("is_several", [False, True])
-def test_figures_are_not_disturbed_and_hours_of_nothing_are_told_of(
+def test_figures_are_not_disturbed_and_time_without_requests_is_told_of(
     is_several: bool,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -51,13 +51,13 @@ def test_figures_are_not_disturbed_and_hours_of_nothing_are_told_of(
 ) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     trace, services = tmp_path / "two.jsonl", tmp_path / "a.yaml"
-    rows = ({"arrival_seconds": at, "prompt_tokens": 300, "output_tokens": 9} for at in (0, 7200))
+    rows = ({"arrival_seconds": at, "prompt_tokens": 300, "output_tokens": 9} for at in (0, 300))
     trace.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     services.write_text("[{name: a}, {name: b}]")
     scaled = [f"--services={services}"] if is_several else ["--scaler=quire"]
     asked = ["simulate", f"--trace={trace}", "--gpu=l4", "--quantization=int4", *scaled]
     assert main([*asked, "--json=/dev/stdout"]) == 0
     told = capsys.readouterr()
-    # one of two has ended, and nothing happens for two hours
+    # one of two has ended, and nothing happens for five minutes
     assert len(re.findall(r"^quire: 50% of the requests after \d+ s$", told.err, re.MULTILINE)) > 9
     assert "of the requests after" not in told.out
