@@ -178,4 +178,5 @@ def test_a_machine_without_a_gpu_is_told_what_to_do(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "no CUDA GPU here: use --device cpu" in done.stderr
+    assert "torch finds no CUDA GPU here (" in done.stderr
+    assert "): use --device cpu" in done.stderr
