@@ -203,10 +203,8 @@ class _Engine:
         edge, why = self._edge(mean)
         edge_rate = edge / (mean.output * self._step(mean, edge))
         at_target = self._concurrency_of(mean, self.target * edge_rate, edge) if why else math.inf
-        block_mean = _GROWTH * mean.block_steps / mean.output
-        by_blocks = self.target * self.admission * self.capability.num_blocks / block_mean
-        seats = self.capability.max_num_seqs
-        by_seats = min(self.target * seats, float(self._in_range(mean, seats)))
+        by_blocks = self.target * self._in_blocks(mean)
+        by_seats = min(self.target * self.capability.max_num_seqs, self._in_range(mean))
         memory = min(by_blocks, by_seats)
         running = min(at_target, memory)
         binding = why if running == at_target else "blocks" if memory == by_blocks else "seats"
@@ -231,26 +229,24 @@ class _Engine:
     def _edge(self, mean: _Mean) -> tuple[float, str]:
         """The largest concurrency that keeps all promises, and which one it would break next.
 
-        Where seats are left over, those that there are not are looked at, too: all of an H100 that
-        is busy with prompts do hardly more at once than three quarters of them, and more of them
-        would not either, so that a share of the seats says nothing of the time that is left. There
-        the end of what is known counts as an edge, too; else there is none.
+        Where all that seats and blocks hold keeps them, more than that is looked at: all seats of
+        an H100 that is busy with prompts do hardly more at once than three quarters of them, so
+        that a share of the seats says nothing of the time that is left. None, if it is not known
+        what steps with so many take.
 
         Requests are whole: where N and a part keep them, N run, half a one less in the mean. To
         count N itself would make steps: of three requests with long prompts one less is a third,
         for half a percent more of them, and replicas would come and go with the chance of which
         prompts come.
         """
-        most = self._in_range(mean, self.capability.max_num_seqs)
-        low, why = self._narrow(mean, 1.0, most + 1.0)
+        most = self._in_range(mean)
+        low, why = self._narrow(mean, 1.0, math.floor(most) + 1.0)
         if low == 1.0:  # prompts are most of the work, and now and then nothing runs
             low, below = self._narrow(mean, _LEAST_CONCURRENCY, 1.0 + _EDGE_STEP)
             why = below or why
-        known = self._in_range(mean, self.capability.max_step_tokens)
-        if not why and known > most:
-            most = known
+        if not why and most >= min(self.capability.max_num_seqs, self._in_blocks(mean)):
+            most = float(self.capability.max_step_tokens)
             low, why = self._narrow(mean, low, most + 1.0)
-            why = why or "step"
         return min(max(low - 0.5, min(low, 1.0)), most), why
 
     def _narrow(self, mean: _Mean, low: float, high: float) -> tuple[float, str]:
@@ -265,13 +261,19 @@ class _Engine:
                 low = middle
         return low, why
 
-    def _in_range(self, mean: _Mean, most: int) -> int:
-        """So many, as far as it is known what steps with so many take."""
+    def _in_range(self, mean: _Mean) -> float:
+        """Seats, as far as it is known what steps with so many take."""
+        seats = float(self.capability.max_num_seqs)
         known = self.steps.limits
         if known is None:
-            return most
+            return seats
         by_context = known.context_tokens * mean.output / mean.context_steps
-        return max(min(most, known.num_decodes, int(by_context)), 1)
+        return max(min(seats, known.num_decodes, by_context), 1.0)
+
+    def _in_blocks(self, mean: _Mean) -> float:
+        """Requests that all blocks hold."""
+        block_mean = _GROWTH * mean.block_steps / mean.output
+        return self.admission * self.capability.num_blocks / block_mean
 
     def _broken(self, mean: _Mean, running: float) -> str:
         decodes, context = self._decodes(mean, running)
