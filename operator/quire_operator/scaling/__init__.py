@@ -9,6 +9,7 @@ Pure: time comes in with the inputs, and the same inputs and memory give the sam
     soundness          which figures from outside make sense
     hearing, fleet     what was heard lately; what there is, and what is on its way
     shortages          accelerators that find no node; failures: those whose replicas fail
+    retrying           how long what did not work is left alone
     demand, urgency    requests per second in buckets of lengths; what cannot wait for them
     capacity, offers   what one replica does within its promises; what each accelerator offers
     mix, spreading     the cheapest replicas for some load; some load on replicas that are given

@@ -28,6 +28,8 @@ class Step:
     """None: those that are worth least."""
     is_rising: bool = False
     """Whether more is wanted, and not added yet: `stabilization.up` has not passed."""
+    is_stuck: bool = False
+    """Whether more is needed, and nothing may be added that helps."""
     is_better_known: bool = False
     """Whether other replicas would serve the same for less."""
 

@@ -33,7 +33,7 @@ from quire_operator.scaling.preparing import Seen, prepare
 from quire_operator.scaling.reporting import report
 from quire_operator.scaling.rooms import Rooms
 from quire_operator.scaling.service import decide_step
-from quire_operator.scaling.shortages import Shortages
+from quire_operator.scaling.shortages import Shortages, pardon
 from quire_operator.scaling.soundness import keep_sound
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,8 @@ def decide(
         for one in inputs.services
     }
     shortages = Shortages(inputs)
-    short = {one.key: shortages.find(one, memories[one.key]) for one in inputs.services}
+    found = {one.key: shortages.find(one, memories[one.key]) for one in inputs.services}
+    short = {key: shortages.limiting(one) for key, one in found.items()}
     rooms = Rooms(inputs, short)
     decided: dict[str, ServiceDecision] = {}
     others = memory.services.keys() if changed is not None else ()
@@ -75,7 +76,10 @@ def decide(
             rooms.keep(service)
             continue
         known_failures = failures.find(service, memories[key].failures, inputs.now)
-        remembered = replace(memories[key], short=short[key], failures=known_failures)
+        retried = {name: one for name, one in found[key].items() if name not in short[key]}
+        remembered = replace(
+            memories[key], short=short[key], retried=retried, failures=known_failures
+        )
         decision, known[key] = _decide_or_hold(
             service, inputs, remembered, rooms, is_between=changed is not None
         )
@@ -112,7 +116,13 @@ def _decide_or_hold(
             findings=(Finding(code="DecisionFailed", message=failure[:256]),),
             are_metrics_fresh=False,
         )
-        kept = replace(anew, short=memory.short, failures=memory.failures, failure=failure)
+        kept = replace(
+            anew,
+            short=memory.short,
+            retried=memory.retried,
+            failures=memory.failures,
+            failure=failure,
+        )
         return decision, kept
     return decision, replace(known, failure="")
 
@@ -150,8 +160,8 @@ def _decide_one(
         pressed_since=case.urgency.pressed_since,
         better_since=(memory.better_since or inputs.now) if step.is_better_known else None,
     )
-    if not is_adding and not fleet.num_useful:
-        memory = _try_again(case, memory)
+    if not is_adding:
+        memory = _try_again(case, memory, step, inputs.retry_accelerator_seconds)
     memory = correct(case, memory)
     memory = replace(memory, caution=learn(case, step, memory.caution))
     memory = keep_shares(case, memory)
@@ -161,15 +171,34 @@ def _decide_one(
     return see_off(case, step, decision), memory
 
 
-def _try_again(case: Case, memory: ServiceMemory) -> ServiceMemory:
-    """Nothing serves or will, and nothing can be added: what did not come is tried once more."""
-    if not (case.is_asked or case.service.min_replicas > 0):
+def _try_again(
+    case: Case, memory: ServiceMemory, step: Step, retry_seconds: float
+) -> ServiceMemory:
+    """More is needed, and nothing can be added: what did not come is tried once more.
+
+    At once where nothing serves or will. What waits for a node may wait on.
+    """
+    service, now = case.service, case.now
+    if case.fleet.num_useful:
+        if not (step.is_stuck or _is_below_minimum(service, memory, step)):
+            return memory
+        return replace(memory, short=pardon(memory.short, now, retry_seconds))
+    if not (case.is_asked or service.min_replicas > 0):
         return memory
-    is_none = case.is_at_zero  # what waits for a node may wait on
+    after_seconds = 0.0 if case.is_at_zero else retry_seconds
     return replace(
         memory,
-        short={} if is_none else memory.short,
-        failures=failures.pardon(memory.failures, case.now),
+        short=pardon(memory.short, now, after_seconds),
+        failures=failures.pardon(memory.failures, now),
+    )
+
+
+def _is_below_minimum(service: ServiceInputs, memory: ServiceMemory, step: Step) -> bool:
+    """Whether there are fewer than the spec wants, in all or of what is short."""
+    return sum(step.replicas.values()) < service.min_replicas or any(
+        step.replicas[one.name] < min(one.min_replicas, one.max_replicas)
+        for one in service.accelerators
+        if one.name in memory.short
     )
 
 

@@ -145,6 +145,17 @@ class Shortage:
     """An accelerator that found no node in time."""
 
     since: float
+    until: float
+    """It limits what is asked for until then; later it says how often that was in vain."""
+    num_tries: int = 1
+    """That found no node, one after another; 0: none since some was freed, or since more had one.
+    """
+    found_with: tuple[str, float] | None = None
+    """What its pods were made of, and how long they waited; None: not known."""
+    num_had: int = 0
+    """Its replicas that had a node, the most until it was tried again."""
+    reach: int | None = None
+    """GPUs of its products that no other of our services had; see `fewest_free`."""
     fewest_free: int | None = None
     """GPUs of its products that our replicas do not have, the fewest since then; None: nobody has
     counted them yet."""
@@ -230,6 +241,8 @@ class ServiceMemory:
     """Ready replicas that say nothing, and since when, as far as that is known."""
     short: Mapping[str, Shortage] = field(default_factory=dict)
     """By accelerator."""
+    retried: Mapping[str, Shortage] = field(default_factory=dict)
+    """By accelerator: those that were short, and may be asked for again."""
     failures: Mapping[str, Failure] = field(default_factory=dict)
     """By accelerator."""
     correction: float = 1.0

@@ -12,11 +12,10 @@ from dataclasses import replace
 from quire_operator.scaling.decision import Failure
 from quire_operator.scaling.fleet import is_there, serves
 from quire_operator.scaling.inputs import AcceleratorInputs, ServiceInputs
+from quire_operator.scaling.retrying import pause
 
 _FIRST_SECONDS = 600.0
 """As long as a shortage is remembered: what ends a registry's or a node's trouble takes minutes."""
-_LONGEST_SECONDS = 4 * 3600.0
-"""Six tries a day of some ten minutes each: 4 % of what a replica costs."""
 
 
 def find(service: ServiceInputs, known: Mapping[str, Failure], now: float) -> dict[str, Failure]:
@@ -45,7 +44,7 @@ def pardon(failures: Mapping[str, Failure], now: float) -> dict[str, Failure]:
 def set_back(failures: Mapping[str, Failure], now: float) -> dict[str, Failure]:
     """The same where the clock was set back."""
     return {
-        name: replace(one, until=min(one.until, now + _seconds(one.num_tries)))
+        name: replace(one, until=min(one.until, now + pause(_FIRST_SECONDS, one.num_tries)))
         for name, one in failures.items()
     }
 
@@ -76,13 +75,7 @@ def _begin(
 ) -> Failure:
     return Failure(
         num_tries=num_tries,
-        until=now + _seconds(num_tries),
+        until=now + pause(_FIRST_SECONDS, num_tries),
         made_of=accelerator.made_of,
         replicas=frozenset(failing),
     )
-
-
-def _seconds(num_tries: int) -> float:
-    """How long nothing is added after so many tries."""
-    doublings = min(max(num_tries - 1, 0), 16)
-    return min(_FIRST_SECONDS * 2.0**doublings, _LONGEST_SECONDS)

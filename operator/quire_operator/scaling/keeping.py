@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from quire_operator.scaling import failures
+from quire_operator.scaling import failures, shortages
 from quire_operator.scaling.case import Case
-from quire_operator.scaling.decision import ServiceMemory, Shortage
+from quire_operator.scaling.decision import ServiceMemory
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
 from quire_operator.scaling.spreading import carry
 
@@ -34,7 +34,7 @@ def rejuvenate(
     before = math.nextafter(now, -math.inf)  # nobody has asked just now: that was not counted
     if memory is None:
         short = {
-            one.name: Shortage(since=one.short_since)
+            one.name: shortages.recorded(one.short_since, inputs)
             for one in service.accelerators
             if one.short_since is not None
         }
@@ -54,7 +54,8 @@ def rejuvenate(
         added_at=None if memory.added_at is None else min(memory.added_at, now),
         rising_since=None if memory.rising_since is None else min(memory.rising_since, now),
         pressed_since=None if memory.pressed_since is None else min(memory.pressed_since, now),
-        short={name: replace(one, since=min(one.since, now)) for name, one in memory.short.items()},
+        short=shortages.set_back(memory.short, now),
+        retried=shortages.set_back(memory.retried, now),
         failures=failures.set_back(memory.failures, now),
         unheard_since={name: min(since, now) for name, since in memory.unheard_since.items()},
         corrected_at=min(memory.corrected_at, now),

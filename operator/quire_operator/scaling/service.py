@@ -162,9 +162,10 @@ def _up(case: Case) -> Step | None:
         return None
     replicas = _grow(case, rates)
     if replicas == fleet.ordered:
-        return case.hold(
+        held = case.hold(
             f"load is {_share(load)} the target, and the bounds allow nothing that helps"
         )
+        return replace(held, is_stuck=True)
     reason = f"load would be {_share(load)} the target"
     if not fleet.num_useful:
         reason = "nothing serves, and nothing is on its way"

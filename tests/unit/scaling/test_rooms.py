@@ -119,11 +119,11 @@ def test_what_was_decided_for_the_first_is_taken_from_the_second() -> None:
 def test_where_it_is_short_what_has_nodes_is_the_limit_and_who_waits_may_wait_on() -> None:
     one = waiting(200.0)
     inputs = ScalingInputs(now=NOW, services=(one,))
-    rooms = Rooms(inputs, {one.key: {"l4": Shortage(since=NOW)}})
+    rooms = Rooms(inputs, {one.key: {"l4": Shortage(since=NOW, until=NOW + 600.0)}})
     assert rooms.of(one)[0].most == one.ordered["l4"]
     other = replace(two_services()[1], ordered={"l4": 0})
     both = ScalingInputs(now=NOW, services=(one, other))
-    rooms = Rooms(both, {one.key: {"l4": Shortage(since=NOW)}, other.key: {}})
+    rooms = Rooms(both, {one.key: {"l4": Shortage(since=NOW, until=NOW + 600.0)}, other.key: {}})
     rooms.decide(one, one.ordered)
     assert rooms.of(other)[0].most == 0
 

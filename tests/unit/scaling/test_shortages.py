@@ -26,9 +26,10 @@ WAITS = Replica(
 
 
 def short(one: ServiceInputs, **known: float) -> set[str]:
-    before = {name: Shortage(since=since) for name, since in known.items()}
+    before = {name: Shortage(since=since, until=since + 600.0) for name, since in known.items()}
     memory = ServiceMemory(since=0.0, last_request_at=0.0, short=before)
-    return set(Shortages(ScalingInputs(now=NOW, services=(one,))).find(one, memory))
+    shortages = Shortages(ScalingInputs(now=NOW, services=(one,)))
+    return set(shortages.limiting(shortages.find(one, memory)))
 
 
 def waiting(seconds: float) -> ServiceInputs:
@@ -106,7 +107,7 @@ class Shared:
             made, key="team/second", min_replicas=0, replicas=others, ordered={"l4": 2}
         )
         self.num_gpus = num_gpus
-        known = {"l4": Shortage(since=NOW - 5.0)}
+        known = {"l4": Shortage(since=NOW - 5.0, until=NOW + 595.0)}
         self.memory = ServiceMemory(since=0.0, last_request_at=0.0, short=known)
 
     def look(self) -> tuple[int, bool]:
