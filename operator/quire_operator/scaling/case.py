@@ -110,7 +110,7 @@ class Case:
                 " again soon after, and promises were broken"
             )
         if self.heard.num_waiting:
-            return f"nothing is taken away while {self.heard.num_waiting} requests wait"
+            return f"nothing is taken away while {self.heard.waiting}"
         watched = self.now - self.memory.since
         if watched < self.service.down_seconds:
             return (

@@ -33,6 +33,10 @@ _LEAST_FREEDOM = 5
 """Samples less their means: of fewer, dispersion is not taken."""
 _DOUBT = 2.0
 """Standard deviations that are not believed of what was watched for a moment only."""
+_SURE = 4.0
+"""Standard deviations that are not believed where nothing was watched, to add replicas at once."""
+_UNLIKE = 2.0
+"""Variance of requests' work that comes of their lengths, over that of their number."""
 _PARTS = 5
 """Of the stabilization window."""
 _PASSING = 0.8
@@ -57,6 +61,10 @@ class Demand:
     """Over which the rate was taken."""
     certain: float = 1.0
     """Part of the rate that is not there by chance, as long as little was counted."""
+    sure: float = 1.0
+    """Part of the load that surely is: lengths of few answers are chance, too."""
+    watched_seconds: float = LONGEST_WINDOW
+    """In which all of that was counted."""
 
 
 def remember(
@@ -150,7 +158,26 @@ def estimate(memory: ServiceMemory, now: float) -> Demand | None:
         dispersion=dispersion,
         window_seconds=window,
         certain=1.0 - doubt / total if total > 0 else 1.0,
+        sure=_sure(samples, dispersion, sum(map(sum, memory.lasting.ended))),
+        watched_seconds=seconds,
     )
+
+
+def _sure(samples: Sequence[Sample], dispersion: float, num_answers: float) -> float:
+    """Part of the load that what was counted shows, so that chance adds no replicas.
+
+    The load of T seconds scatters by sqrt(300 / T) times what that of five minutes does, so
+    replicas that outlast the one do not outlast the other. Requests may come in bursts as long as
+    nobody has seen enough of them.
+    """
+    seconds, num = sum(one.seconds for one in samples), sum(sum(one.arrivals) for one in samples)
+    newness = max(1.0 - math.sqrt(seconds / (LONGEST_WINDOW - WINDOWS[0])), 0.0)
+    if not newness or not num:
+        return 1.0
+    if len(samples) < 2 * _ALIKE:
+        dispersion = MOST_DISPERSION
+    variance = dispersion / num + (_UNLIKE / num_answers if num_answers else math.inf)
+    return max(1.0 - _SURE * newness * math.sqrt(variance), 0.0)
 
 
 def note_part(

@@ -68,6 +68,11 @@ class Heard:
         return sum(one.num_waiting for one in self.gateways)
 
     @property
+    def waiting(self) -> str:
+        """Those that wait, in words."""
+        return "1 request waits" if self.num_waiting == 1 else f"{self.num_waiting} requests wait"
+
+    @property
     def oldest_seconds(self) -> float:
         """Age of the one that waits longest."""
         return max((one.oldest_seconds for one in self.gateways if one.num_waiting), default=0.0)
@@ -79,12 +84,19 @@ class Heard:
 
     def explain(self) -> str:
         """What is missing, in words; empty: nothing."""
+        gateways, engines = len(self.gateways), len(self.engines)
         missing = []
-        if len(self.gateways) < self.num_gateways or not self.gateways:
-            missing.append(f"{len(self.gateways)} of {self.num_gateways} gateways")
-        if len(self.engines) < self.num_ready:
-            missing.append(f"{len(self.engines)} of {self.num_ready} ready replicas")
-        return f"only {' and '.join(missing)} were heard lately" if missing else ""
+        if gateways < self.num_gateways or not gateways:
+            missing.append(_missing(self.num_gateways - gateways, self.num_gateways, "gateway"))
+        if engines < self.num_ready:
+            missing.append(_missing(self.num_ready - engines, self.num_ready, "ready replica"))
+        is_one = self.num_gateways - gateways + self.num_ready - engines <= 1
+        verb = "was" if is_one else "were"
+        return f"{' and '.join(missing)} {verb} not heard lately" if missing else ""
+
+
+def _missing(num: int, of: int, what: str) -> str:
+    return f"{num} of {of} {what}s" if of > 1 else f"the {what}"
 
 
 LASTING = ("blocks", "seats")

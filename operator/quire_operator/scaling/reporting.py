@@ -108,7 +108,9 @@ def _hearing(case: Case) -> list[Finding]:
         return [Finding(code="NoMetrics", message=f"{words}: the replicas stay as they are")]
     instead = ""
     if num := len(case.heard.silent):
-        instead = f", and {num} that have been silent for long are not counted on for new requests"
+        those = f"{num} that {'has' if num == 1 else 'have'} been silent for long"
+        verb = "is" if num == 1 else "are"
+        instead = f", and {those} {verb} not counted on for new requests"
     return [Finding(code="MetricsStale", message=f"{words}: none is taken away{instead}")]
 
 

@@ -171,12 +171,28 @@ def _up(case: Case) -> Step | None:
         reason = "nothing serves, and nothing is on its way"
     if case.urgency.is_urgent:
         return Step(action="Up", replicas=replicas, reason=f"{case.urgency.reason}: {reason}")
+    if _is_chance(case):
+        held = case.hold(f"{reason}, by traffic that has been watched for too short a time")
+        return replace(held, is_rising=True)
     is_another = math.isinf(load) and fleet.num_useful > 0
     patience = max(case.service.up_seconds, _ANOTHER_SECONDS if is_another else 0.0)
     if case.rising_seconds < patience:
         held = case.hold(f"{reason}; more is added when it has been for stabilization.up")
         return replace(held, is_rising=True)
     return Step(action="Up", replicas=replicas, reason=reason)
+
+
+def _is_chance(case: Case) -> bool:
+    """Whether what serves may be enough, and little was watched, as after a restart.
+
+    How full replicas were meanwhile does not tell either; above the admission edge it is urgent.
+    """
+    demand = case.demand
+    if demand is None or demand.sure >= 1.0 or not case.fleet.num_ready:
+        return False
+    part = demand.sure / (demand.certain * case.urgency.times)
+    rates = [part * rate for rate in case.rates_now]
+    return case.sizing.load(case.fleet.useful, rates) <= 1.0 + SLACK
 
 
 def _grow(case: Case, rates: list[float]) -> dict[str, int]:

@@ -108,9 +108,8 @@ def judge(
         is_late = max(predicted, 2 * heard.oldest_seconds) > deadline
         if is_late and predicted > _FEW * deadline:
             times = max(times, 1.0 + heard.num_waiting / _CLEAR_SECONDS / demand.rate)
-            reasons.append(
-                f"{heard.num_waiting} requests wait, the oldest for {heard.oldest_seconds:.0f} s"
-            )
+            whose = "the oldest " if heard.num_waiting > 1 else ""
+            reasons.append(f"{heard.waiting}, {whose}for {heard.oldest_seconds:.0f} s")
     return Urgency(
         times=times if math.isfinite(times) else 1.0,
         reason=" and ".join(reasons),
