@@ -17,6 +17,7 @@ Pure: time comes in with the inputs, and the same inputs and memory give the sam
     programs           linear programs
     sizing             both for the load that is planned for
     clamping, rooms    bounds of the spec; GPUs that services compete for
+    standing_in        others for what found no node
     bounds, minimum    keeping to them; dear replicas that make room for the minimum
     victims            which replica goes
     keeping, reporting what memory keeps besides; a decision in words

@@ -1,5 +1,6 @@
 """One service with all that is known and computed of it, for the rules that decide."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,6 +60,16 @@ class Case:
     def load_now(self) -> float:
         """Load of what serves and will serve; 1 is the target."""
         return self.sizing.load(self.fleet.useful, self.rates_now)
+
+    @cached_property
+    def rates_relied_on(self) -> list[float]:
+        """What replicas carry at the target that were counted on when gateways were heard.
+
+        Empty: nothing was ever heard.
+        """
+        alike = [1.0] * len(self.offers.mix)
+        load = self.sizing.load(self.memory.relied_on, alike) if self.memory.relied_on else 0.0
+        return [rate / load for rate in alike] if 0 < load < math.inf else []
 
     @property
     def is_at_zero(self) -> bool:

@@ -159,6 +159,7 @@ def _decide_one(
         rising_since=(memory.rising_since or inputs.now) if is_rising else None,
         pressed_since=case.urgency.pressed_since,
         better_since=(memory.better_since or inputs.now) if step.is_better_known else None,
+        relied_on=fleet.useful if heard.is_any else memory.relied_on,
     )
     if not is_adding:
         memory = _try_again(case, memory, step, inputs.retry_accelerator_seconds)

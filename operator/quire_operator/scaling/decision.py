@@ -253,6 +253,8 @@ class ServiceMemory:
     caution: Caution = Caution()
     added_at: float | None = None
     """When replicas were asked for the last time: they are not given up before they have served."""
+    relied_on: Mapping[str, int] = field(default_factory=dict)
+    """Replicas that served or were to come when gateways were heard last, by accelerator."""
     better_since: float | None = None
     """Since when other replicas would have served the same for less."""
     shares: Mapping[str, float] = field(default_factory=dict)

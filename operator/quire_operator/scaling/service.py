@@ -20,6 +20,7 @@ from quire_operator.scaling.fleet import serves
 from quire_operator.scaling.inputs import Replica
 from quire_operator.scaling.mix import Mix
 from quire_operator.scaling.sizing import SLACK, window_factor
+from quire_operator.scaling.standing_in import stand_in
 from quire_operator.scaling.victims import next_victims
 
 _WORTHWHILE = 0.03
@@ -34,6 +35,8 @@ _BETTER_PART = 0.5
 """Of the window: so long others must have been better by its mean, which comes late itself."""
 _MOVE_MARGIN = 0.1
 """So much more others must carry: they take minutes to come, and rates change meanwhile."""
+_ALIKE = 0.03
+"""Part of the cost: what is dearer by less is as cheap."""
 _ALMOST = 0.999
 """Of what is computed: the solver's answers are not exact."""
 _ANOTHER_SECONDS = 60.0
@@ -80,28 +83,6 @@ def _take_over(case: Case) -> Step | None:
         return None
     names = " and ".join(one.name for one in leaving)
     reason = f"{names} left the spec, and serves until these do"
-    return Step(action="Limit", replicas=replicas, reason=reason)
-
-
-def _stand_in(case: Case) -> Step | None:
-    """Where an accelerator found no node, others make up the minimum."""
-    fleet, limits = case.fleet, case.limits
-    if not fleet.num_useful and case.demand is not None:
-        return None  # what is asked says how many
-    replicas = dict(fleet.ordered)
-    missing = limits.bounds.fewest - fleet.num_useful
-    others = {one.accelerator.name for one in case.offers.offers} - fleet.blocked
-    lowest = {one.name: one.lowest for one in limits.limits}
-    for name in sorted(fleet.blocked & case.memory.short.keys()):
-        spare = replicas[name] - max(fleet.useful[name], fleet.serving[name], lowest[name])
-        for _ in range(min(spare, missing)):
-            made = limits.stand_in(replicas, name, others)
-            if made is None:
-                break
-            replicas, missing = made, missing - 1
-    if replicas == fleet.ordered:
-        return None
-    reason = "fewer than minReplicas found a node, and others stand in for them"
     return Step(action="Limit", replicas=replicas, reason=reason)
 
 
@@ -239,12 +220,13 @@ def _grow_otherwise(case: Case, grown: Mix, rates: list[float]) -> dict[str, int
     """What would serve alone beside what there is, if that costs so much less than to add to it.
 
     Something has to come anyway, so no window is waited for as before a move; what is then too
-    much goes when this serves. It is no dearer than what there is: a peak may pass, and what was
-    added for it would go. None: it does not save enough.
+    much goes when this serves. It is hardly dearer than what there is: a peak may pass, and what
+    was added for it would go. None: it does not save enough.
     """
     sizing, fleet, limits = case.sizing, case.fleet, case.limits
     costs = grown.cost - limits.cost(fleet.ordered) + limits.cost(fleet.useful)
-    most = min((1.0 - _WORTH_MOVING) * costs, limits.cost(fleet.ordered))
+    as_cheap = (1.0 + _ALIKE) * limits.cost(fleet.ordered)
+    most = min((1.0 - _WORTH_MOVING) * costs, as_cheap)
     if _ALMOST * (1.0 + _MOVE_MARGIN) * sizing.least_cost(rates) > most:
         return None  # not even parts of replicas would cost as little
     mix = sizing.afresh([rate * (1.0 + _MOVE_MARGIN) for rate in rates])
@@ -253,7 +235,7 @@ def _grow_otherwise(case: Case, grown: Mix, rates: list[float]) -> dict[str, int
         for name, count in fleet.ordered.items()
     }
     saving = _least_saving(limits.cost(both) - grown.cost, costs)
-    is_cheaper = mix.cost <= min(costs - saving, limits.cost(fleet.ordered))
+    is_cheaper = mix.cost <= min(costs - saving, as_cheap)
     return both if mix.is_feasible and is_cheaper and limits.allow(both) else None
 
 
@@ -381,7 +363,7 @@ _RULES = (
     _begin,
     _take_over,
     keep_bounds,
-    _stand_in,
+    stand_in,
     _without_news,
     _at_zero,
     _to_zero,

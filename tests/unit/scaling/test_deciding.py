@@ -6,7 +6,7 @@ import pytest
 
 from quire_operator.scaling.decision import ScalingMemory
 from quire_operator.scaling.inputs import MemoryPressure, ServiceLevel
-from tests.unit.scaling.worlds import World, accelerator, codes, service
+from tests.unit.scaling.worlds import World, accelerator, capability, codes, service
 
 
 def test_a_new_service_begins_with_the_cheapest_that_can_serve() -> None:
@@ -226,3 +226,23 @@ def test_a_lower_target_takes_more_replicas() -> None:
         world.run(120)
         counts.append(world.ordered["l4"])
     assert counts[0] < counts[1] < counts[2]
+
+
+def test_others_that_carry_more_may_cost_a_little_more_than_what_there_is() -> None:
+    made = [
+        accelerator(name, expected=capability(name, "none"), max_replicas=40)
+        for name in ("l4", "h100")
+    ]
+    seen = service(accelerators=tuple(made), slo=ServiceLevel(), max_replicas=60)
+    world = World(seen, rate=38.0, lengths=(1000, 400), ordered={"l4": 10, "h100": 2})
+    world.run(120)
+    assert world.ordered == {"l4": 10, "h100": 3}, "in place of eight L4"
+    world.run(900)
+    assert world.counts in ({"h100": 3}, {"l4": 1, "h100": 3})
+
+
+def test_others_that_cost_more_than_what_there_is_do_not_come_for_a_peak() -> None:
+    slo = ServiceLevel(first_token_seconds=2.0, per_token_seconds=None)
+    world = World(service("t4", "l4", slo=slo), rate=0.8, lengths=(2000, 200), ordered={"t4": 2})
+    world.run(290)
+    assert world.counts == {"t4": 3}
