@@ -229,10 +229,10 @@ class _Engine:
     def _edge(self, mean: _Mean) -> tuple[float, str]:
         """The largest concurrency that keeps all promises, and which one it would break next.
 
-        Where all that seats and blocks hold keeps them, more than that is looked at: all seats of
-        an H100 that is busy with prompts do hardly more at once than three quarters of them, so
-        that a share of the seats says nothing of the time that is left. None, if it is not known
-        what steps with so many take.
+        Where all seats keep them, more than that is looked at: those of an H100 that is busy with
+        prompts do hardly more at once than three quarters of them, so that a share of the seats
+        says nothing of the time that is left. Not where blocks end first: they are what is planned
+        for then, as `admission` says. None, too, if it is not known what such steps take.
 
         Requests are whole: where N and a part keep them, N run, half a one less in the mean. To
         count N itself would make steps: of three requests with long prompts one less is a third,
@@ -244,7 +244,7 @@ class _Engine:
         if low == 1.0:  # prompts are most of the work, and now and then nothing runs
             low, below = self._narrow(mean, _LEAST_CONCURRENCY, 1.0 + _EDGE_STEP)
             why = below or why
-        if not why and most >= min(self.capability.max_num_seqs, self._in_blocks(mean)):
+        if not why and min(most, self._in_blocks(mean)) >= self.capability.max_num_seqs:
             most = float(self.capability.max_step_tokens)
             low, why = self._narrow(mean, low, most + 1.0)
         return min(max(low - 0.5, min(low, 1.0)), most), why

@@ -74,16 +74,6 @@ def test_room_to_grow_is_of_requests_where_all_seats_do_hardly_more(per_token: f
     assert 0.7 < planned.requests_per_second / all_of_it.requests_per_second < 0.82
 
 
-def test_a_promise_that_is_a_little_weaker_adds_a_little_where_blocks_end_first() -> None:
-    promises = [1.2 * 1.005**step for step in range(60)]
-    found = [
-        served("h100", bucket(8000, 300), slo=ServiceLevel(first_token_seconds=seconds))
-        for seconds in promises
-    ]
-    for before, after in pairwise(one.requests_per_second for one in found):
-        assert 0.98 < after / before < 1.05
-
-
 def test_what_was_measured_of_a_few_long_requests_makes_no_steps() -> None:
     narrow = replace(capability("h100"), step_time=_narrowed(64, 16_384))
     found = [

@@ -161,7 +161,7 @@ def test_an_impossible_promise_gets_the_best_there_is() -> None:
 
 def test_without_a_promise_blocks_decide() -> None:
     world = World(
-        service("l4", slo=ServiceLevel()), rate=0.3, lengths=(200, 6000), ordered={"l4": 1}
+        service("l4", slo=ServiceLevel()), rate=2.0, lengths=(400, 1800), ordered={"l4": 1}
     )
     found = world.run(120)
     assert found.accelerators["l4"].binding == "blocks"
