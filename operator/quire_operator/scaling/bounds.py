@@ -12,9 +12,7 @@ def keep_bounds(case: Case) -> Step | None:
     within = limits.clamp(ordered)
     if within != ordered:
         within = _serving_first(case, within)
-    if sum(within.values()) < limits.bounds.fewest and (
-        traded := trade(limits, within, case.fleet.counted_on)
-    ):
+    if traded := _make_minimum(case, within):
         return Step(action="Limit", replicas=traded, reason="there were fewer than minReplicas")
     if within == ordered:
         return None
@@ -29,6 +27,15 @@ def keep_bounds(case: Case) -> Step | None:
     if kept == ordered:
         return None
     return Step(action="Limit", replicas=kept, reason=f"there were {reason}")
+
+
+def _make_minimum(case: Case, within: dict[str, int]) -> dict[str, int] | None:
+    """Others in the place of some, where there are too few. None: not now, or there are enough."""
+    fleet, limits = case.fleet, case.limits
+    if sum(within.values()) >= limits.bounds.fewest:
+        return None
+    is_coming = fleet.num_useful > fleet.num_ready
+    return trade(limits, within, fleet.counted_on, is_coming=is_coming)
 
 
 def _serving_first(case: Case, within: dict[str, int]) -> dict[str, int]:

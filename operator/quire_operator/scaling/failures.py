@@ -3,7 +3,7 @@
 failed     one cannot start, or ends again and again, and none of the accelerator's serves
 doubled    with each try that fails: each may buy a node
 forgotten  when one is ready, and when what pods are made of is something else; where nothing else
-           serves or will, and no other can be added, it is tried at once: `decide` sees to that
+           serves or will, and no other can be added, it is tried sooner: `decide` sees to that
 """
 
 from collections.abc import Collection, Mapping
@@ -34,11 +34,23 @@ def avoided(failures: Mapping[str, Failure], now: float) -> frozenset[str]:
 
 
 def pardon(failures: Mapping[str, Failure], now: float) -> dict[str, Failure]:
-    """Let those be tried at once of which no replica is there: the next failure counts on."""
+    """Let those be tried of which no replica is there: the next failure counts on.
+
+    At once, unless others fail that are there, and that kubelets try again: then as soon as after
+    the first failure, or two that have room for one replica would take turns in each round.
+    """
+    after_seconds = _FIRST_SECONDS if any(one.replicas for one in failures.values()) else 0.0
     return {
-        name: one if one.replicas else replace(one, until=min(one.until, now))
+        name: replace(one, until=min(one.until, now))
+        if not one.replicas and now - _began_at(one) >= after_seconds
+        else one
         for name, one in failures.items()
     }
+
+
+def _began_at(failure: Failure) -> float:
+    """When its last try failed, or before."""
+    return failure.until - pause(_FIRST_SECONDS, failure.num_tries)
 
 
 def set_back(failures: Mapping[str, Failure], now: float) -> dict[str, Failure]:

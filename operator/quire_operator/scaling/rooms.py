@@ -2,7 +2,8 @@
 
 That a cluster has no node with some GPU today does not mean that it gets none: an autoscaler may
 bring one. So a limit is known only where the stock is final, or where an accelerator is short (see
-`shortages`). Then the minReplicas of all services come first, and above them those of higher
+`shortages`): however often one service has tried in vain, the others try as soon as after its first
+time. Then the minReplicas of all services come first, and above them those of higher
 priority; among equals, who has a GPU keeps it.
 """
 
@@ -41,6 +42,13 @@ class Rooms:
         """Of the GPUs that there are, what a service may have: what it orders beyond waits."""
         self._short = short
         self._limits = self._find_limits(inputs.services, short)
+        self._newly_short = {
+            tuple(sorted(accelerator.products))
+            for service in inputs.services
+            for accelerator in service.accelerators
+            if (found := short.get(service.key, {}).get(accelerator.name))
+            and inputs.now < found.since + inputs.retry_accelerator_seconds
+        }
 
     def of(self, service: ServiceInputs) -> tuple[Room, ...]:
         """What a service may have, of GPUs whose number is known."""
@@ -61,7 +69,8 @@ class Rooms:
                     # what waits for a node may wait on: perhaps one is being made
                     waiting = [service.ordered.get(name, 0) * each for name, each in gpus.items()]
                     left = max(left, sum(waiting))
-                found.append(Room(gpus=gpus, most=left, others=self._others(products, service)))
+                if is_short or self._holds_for_all(products):
+                    found.append(Room(gpus=gpus, most=left, others=self._others(products, service)))
         return tuple(found)
 
     def decide(self, service: ServiceInputs, replicas: Mapping[str, int]) -> None:
@@ -123,6 +132,10 @@ class Rooms:
                     known = sum(in_use[one] for one in products) + found.num_freed
                     limits[products] = min(known, limits.get(products, known))
         return limits | self._join([frozenset(one) for one in limits if self._is_final(one)])
+
+    def _holds_for_all(self, products: _Products) -> bool:
+        """Whether those who found none of them short may not try for any yet, either."""
+        return self._is_final(products) or products in self._newly_short
 
     def _is_final(self, products: _Products) -> bool:
         return all(one in self._stock and self._stock[one].is_final for one in products)

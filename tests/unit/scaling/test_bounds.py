@@ -53,11 +53,19 @@ def test_the_last_that_serves_stays_where_what_should_come_never_starts() -> Non
     assert "maxCostPerHour (3.5)" in said
 
 
+def exchange(
+    held: Limits, replicas: dict[str, int], serving: dict[str, int]
+) -> dict[str, int] | None:
+    """While nothing is on its way."""
+    return trade(held, replicas, serving, is_coming=False)
+
+
 def test_what_fails_makes_room_for_what_does_not() -> None:
     held = limits(3, most_cost=4.0)
     held = replace(held, limits=(held.limits[0], replace(held.limits[1], is_doubtful=True)))
-    assert trade(held, {"h100": 1, "l4": 1}, {"h100": 1, "l4": 0}) == {"h100": 2, "l4": 0}
-    assert trade(held, {"h100": 2, "l4": 0}, {"h100": 2, "l4": 0}) is None
+    found = exchange(held, {"h100": 1, "l4": 1}, {"h100": 1, "l4": 0})
+    assert found == {"h100": 2, "l4": 0}
+    assert exchange(held, {"h100": 2, "l4": 0}, {"h100": 2, "l4": 0}) is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,7 @@ def test_what_fails_makes_room_for_what_does_not() -> None:
 )
 def test_as_few_go_as_can_be(num_dear: int, num_ready: int, expected: dict[str, int]) -> None:
     held = limits(num_dear + 1, most_cost=DEAR * num_dear)
-    found = trade(held, {"h100": num_dear, "l4": 0}, {"h100": num_ready, "l4": 0})
+    found = exchange(held, {"h100": num_dear, "l4": 0}, {"h100": num_ready, "l4": 0})
     assert found == (expected or {"h100": 0, "l4": 2})
 
 
@@ -76,7 +84,35 @@ def test_where_cheap_ones_take_more_gpus_the_minimum_is_made_of_dear_ones() -> N
     assert held.findings == ()
     assert held.bounds.fewest == 3
     assert held.fit(held.least)
-    assert trade(held, {"h100": 0, "l4": 2}, {"h100": 0, "l4": 2}) == {"h100": 2, "l4": 1}
+    found = exchange(held, {"h100": 0, "l4": 2}, {"h100": 0, "l4": 2})
+    assert found == {"h100": 2, "l4": 1}
+
+
+def test_of_many_that_serve_a_quarter_goes_at_a_time_for_a_larger_minimum() -> None:
+    cheap = accelerator("l4", cost_per_hour=CHEAP, max_replicas=16)
+    kinds = (cheap, accelerator("h100", cost_per_hour=DEAR))
+    made = service(accelerators=kinds, min_replicas=16, max_cost_per_hour=8 * DEAR)
+    world = World(made, rate=0.5, ordered={"h100": 8}, start_seconds=30)
+    num_serving = []
+    for _ in range(60):
+        world.step()
+        num_serving.append(world.num_serving)
+        assert world.cost <= 8 * DEAR
+    assert min(num_serving) == 6
+    assert world.counts == {"l4": 16}
+
+
+def test_what_is_as_good_for_as_much_does_not_come_and_go() -> None:
+    """The minimum can only be kept with what fails, beside which two others cost the same."""
+    kinds = (
+        Limit(name="t4", cost=0.5, lowest=0, highest=3, is_doubtful=True),
+        Limit(name="a10g", cost=1.0, lowest=0, highest=1),
+        Limit(name="l4", cost=1.0, lowest=0, highest=9),
+    )
+    held = consistent(kinds, fewest=5, most=7, most_cost=4.0, rooms=())
+    one_way, other = {"t4": 0, "a10g": 1, "l4": 3}, {"t4": 0, "a10g": 0, "l4": 4}
+    assert exchange(held, one_way, one_way) is None
+    assert exchange(held, other, other) is None
 
 
 @pytest.mark.parametrize("most", [1, 2])

@@ -171,6 +171,15 @@ def test_a_minimum_brings_one_at_once(others: tuple[str, ...], expected: dict[st
     assert world.counts == expected
 
 
+@pytest.mark.parametrize("least", [0, 1])
+def test_two_that_fail_and_have_room_for_one_replica_do_not_take_turns(least: int) -> None:
+    made = service("l4", "t4", min_replicas=least, max_replicas=1)
+    world = World(made, rate=0.5, ordered={"l4": 1})
+    run(world, 1800, "l4", "t4")
+    assert 3 <= len(world.changes) <= 7
+    assert sum(world.ordered.values()) == 1
+
+
 def test_it_is_said_with_until_when() -> None:
     world = dear_one_serves()
     run(world, 200, "l4")

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from quire_operator.scaling.decision import ServiceMemory, Shortage
+from quire_operator.scaling.decide import decide
+from quire_operator.scaling.decision import ScalingMemory, ServiceMemory, Shortage
 from quire_operator.scaling.inputs import GpuStock, Replica, ScalingInputs, ServiceInputs
 from quire_operator.scaling.keeping import rejuvenate
 from quire_operator.scaling.shortages import Shortages, pardon
@@ -195,6 +196,29 @@ def test_where_nothing_else_has_room_it_is_tried_as_after_the_first_time() -> No
     assert world.ordered == {"l4": 1, "h100": 1}
     world.run(30)
     assert world.ordered["l4"] > 1
+
+
+@pytest.mark.parametrize(("seconds_ago", "num_l4"), [(300.0, 1), (600.0, 3)])
+def test_who_was_never_short_is_held_up_only_as_long_as_after_the_first_time(
+    seconds_ago: float, num_l4: int
+) -> None:
+    """One service has others than L4; the other one has nothing else, and needs more."""
+    patient = World(service("l4", "h100", key="team/patient"), rate=1.0, ordered={"h100": 1})
+    needy = World(service("l4"), rate=3 * L4_RATE, ordered={"l4": 1})
+    memory = ScalingMemory()
+    for _ in range(12):
+        for world in (patient, needy):
+            world.now += 5.0
+            world._arrive()
+        services = (*patient.inputs().services, *needy.inputs().services)
+        inputs = ScalingInputs(now=needy.now, services=services)
+        decision, memory = decide(inputs, memory)
+        since = inputs.now - seconds_ago
+        known = Shortage(since=since, until=since + 9600.0, num_tries=5)
+        patients = replace(memory.services["team/patient"], short={"l4": known})
+        memory = replace(memory, services={**memory.services, "team/patient": patients})
+    assert decision.of(KEY).replicas["l4"] == num_l4
+    assert decision.of("team/patient").replicas == {"l4": 0, "h100": 1}
 
 
 def test_where_others_have_room_these_come_and_it_is_not_tried() -> None:
