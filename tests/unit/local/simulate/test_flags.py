@@ -42,12 +42,12 @@ OF_A_SIMULATION = {
     "--fail-hours": ["--fail-hours=0.02"],
     "--spot": ["--spot=l4=0.02"],
     "--event": ["--event=30:kill:l4"],
-    "--restart-operator": ["--restart-operator=10s"],
+    "--restart-operator": ["--restart-operator=20s"],
 }
 OF_A_PLAN = {**OF_TRAFFIC, "--window": ["--window=20s"]}
 IN_PLACE = {
     "--start-seconds": ["--event=10:kill:l4"],
-    "--restart-operator": ["--seconds=2m", "--requests-per-second=6"],
+    "--restart-operator": ["--seconds=5m", "--requests-per-second=6"],
 }
 """What else is needed for a flag to matter."""
 ELSEWHERE = {"--help", "--trace", "--skip-bad-rows", "--services", "--fixed"} | {
