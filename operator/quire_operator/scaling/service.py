@@ -167,9 +167,10 @@ def _is_chance(case: Case) -> bool:
     """Whether what serves may be enough, and little was watched, as after a restart.
 
     How full replicas were meanwhile does not tell either; above the admission edge it is urgent.
+    Where requests wait too long, those that are on their way are not enough.
     """
     demand = case.demand
-    if demand is None or demand.sure >= 1.0 or not case.fleet.num_ready:
+    if demand is None or demand.sure >= 1.0 or not case.fleet.num_ready or case.urgency.is_late:
         return False
     part = demand.sure / (demand.certain * case.urgency.times)
     rates = [part * rate for rate in case.rates_now]

@@ -38,6 +38,8 @@ class Urgency:
     reason: str = ""
     pressed_since: float | None = None
     """Since when pressure has been too high."""
+    is_late: bool = False
+    """Whether requests wait for too long; while help is on its way that is not urgent."""
 
     @property
     def is_urgent(self) -> bool:
@@ -100,13 +102,16 @@ def judge(
                 carried *= 1.0 - _CHANCE / math.sqrt(max(heard.num_running, 1))
             times = max(times, carried / planned_rate if planned_rate > 0 else math.inf)
             reasons.append(f"pressure of {pressure.binding} is {100 * pressure.value:.0f} %")
-    if heard.num_waiting and not is_coming and demand is not None and demand.rate > 0:
+    is_late = False
+    if heard.num_waiting and demand is not None and demand.rate > 0:
         deadline = service.max_queue_seconds
         if service.slo.first_token_seconds is not None:
             deadline = min(deadline, service.slo.first_token_seconds)
         predicted = heard.num_waiting / able_rate if able_rate > 0 else math.inf
-        is_late = max(predicted, 2 * heard.oldest_seconds) > deadline
-        if is_late and predicted > _FEW * deadline:
+        is_late = (
+            max(predicted, 2 * heard.oldest_seconds) > deadline and predicted > _FEW * deadline
+        )
+        if is_late and not is_coming:
             times = max(times, 1.0 + heard.num_waiting / _CLEAR_SECONDS / demand.rate)
             whose = "the oldest " if heard.num_waiting > 1 else ""
             reasons.append(f"{heard.waiting}, {whose}for {heard.oldest_seconds:.0f} s")
@@ -114,4 +119,5 @@ def judge(
         times=times if math.isfinite(times) else 1.0,
         reason=" and ".join(reasons),
         pressed_since=pressed,
+        is_late=is_late,
     )

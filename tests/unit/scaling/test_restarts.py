@@ -90,6 +90,20 @@ def test_requests_that_wait_after_a_restart_are_helped_at_once() -> None:
     assert world.run(15).action == "Up"
 
 
+def test_requests_that_wait_after_a_restart_are_not_told_to_wait_for_what_is_too_little() -> None:
+    """One more is on its way, and four times as much is asked, in few long requests."""
+    world = full_world({"l4": 1}, (8000, 1000))
+    world.run(300)
+    world.start_seconds = 600
+    world.ordered["l4"] = 2
+    world._add("l4")
+    restart(world)
+    world.rate *= 4
+    world.num_waiting, world.oldest_seconds = 20, 9.0
+    world.run(30)
+    assert world.ordered["l4"] > 2
+
+
 def test_lengths_that_are_guessed_add_nothing_while_something_serves() -> None:
     world = Unanswered(service("l4"), rate=12.0, ordered={"l4": 3})
     world.run(60)
