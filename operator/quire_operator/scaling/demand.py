@@ -63,8 +63,6 @@ class Demand:
     """Part of the rate that is not there by chance, as long as little was counted."""
     sure: float = 1.0
     """Part of the load that surely is: lengths of few answers are chance, too."""
-    watched_seconds: float = LONGEST_WINDOW
-    """In which all of that was counted."""
 
 
 def remember(
@@ -159,7 +157,6 @@ def estimate(memory: ServiceMemory, now: float) -> Demand | None:
         window_seconds=window,
         certain=1.0 - doubt / total if total > 0 else 1.0,
         sure=_sure(samples, dispersion, sum(map(sum, memory.lasting.ended))),
-        watched_seconds=seconds,
     )
 
 
