@@ -124,10 +124,17 @@ def _shortness(case: Case, memory: ServiceMemory) -> list[Finding]:
     return [
         Finding(
             code="ShortOfGpus",
-            message=f"{name} found no node within {patience[name]:g} s: others stand in for it",
+            message=f"{name} found no node within {patience[name]:g} s: others stand in for it, and"
+            f" unless a GPU is freed or nothing else can serve, no more of it is asked for before"
+            f" {_clock(memory.short[name].until)}",
         )
         for name in _short_since(case, memory)
     ]
+
+
+def _clock(at: float) -> str:
+    """Unix seconds in words, of UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _failures(case: Case) -> list[Finding]:
@@ -135,11 +142,11 @@ def _failures(case: Case) -> list[Finding]:
     found = []
     for name, failure in case.memory.failures.items():
         if case.now < failure.until:
-            when = datetime.fromtimestamp(failure.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             tries = f"{failure.num_tries} times in a row" if failure.num_tries > 1 else "once"
             words = (
                 f"{name} failed {tries} before a replica was ready: unless nothing else can serve,"
-                f" none is added before {when}, or before what its pods are made of changes"
+                f" none is added before {_clock(failure.until)}, or before what its pods are made of"
+                " changes"
             )
         elif name in case.fleet.doubtful:
             words = f"all replicas of {name} fail, and none is added to them"

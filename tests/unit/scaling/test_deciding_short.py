@@ -1,6 +1,7 @@
 """What is decided where nodes are short, replicas fail, or too little is allowed."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -23,6 +24,9 @@ def test_what_finds_no_node_is_stood_in_for_until_the_fallback_is_ready() -> Non
     assert "ShortOfGpus" in codes(world)
     assert world.last is not None
     assert set(world.last.short_since) == {"l4"}
+    told = next(one.message for one in world.last.findings if one.code == "ShortOfGpus")
+    next_try = world.memory.services[world.last.key].short["l4"].until
+    assert f"{datetime.fromtimestamp(next_try, UTC):%Y-%m-%dT%H:%M:%SZ}" in told
     world.run(60)
     assert world.ordered["l4"] == waiting
     world.run(420)
