@@ -145,8 +145,8 @@ def _failures(case: Case) -> list[Finding]:
             tries = f"{failure.num_tries} times in a row" if failure.num_tries > 1 else "once"
             words = (
                 f"{name} failed {tries} before a replica was ready: unless nothing else can serve,"
-                f" none is added before {_clock(failure.until)}, or before what its pods are made of"
-                " changes"
+                f" none is added before {_clock(failure.until)}, or before what its pods are made"
+                " of changes"
             )
         elif name in case.fleet.doubtful:
             words = f"all replicas of {name} fail, and none is added to them"
