@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 
@@ -44,7 +45,7 @@ from quire_local.simulate.sizing import (
     split_by_length,
 )
 from quire_local.simulate.workload import Workload
-from quire_local.words import counted, rounded
+from quire_local.words import counted, rounded, share
 from quire_operator.scaling.capacity import Capacity
 
 _EPILOG = """\
@@ -76,8 +77,7 @@ def _plan(argv: Sequence[str]) -> int:
     sized, singles = _size(workload, types, slo, limits, parsed.window)
     print(_describe(workload, types, slo, limits))
     print(_compare(sized, singles))
-    if hint := _burst_hint(workload, sized):
-        print(hint)
+    print(_burst_hint(workload, sized) or _next_step(sized))
     if parsed.windows:
         print(_list(sized))
     if parsed.json is not None:
@@ -126,8 +126,12 @@ def _describe(
         f"{workload.name}: {counted(len(workload.trace), 'request')} in {seconds:.0f} s,"
         f" {rounded(workload.requests_per_second)} a second"
     )
+    lengths = (
+        f"on the mean {fmean(one.num_prompt_tokens for one in workload.trace):.0f} tokens of prompt"
+        f" and {fmean(one.num_output_tokens for one in workload.trace):.0f} of output"
+    )
     header = f"{'GPU':10}{'$ / hour':>9}{'requests/s':>12}{'$ / 1000':>10}"
-    lines = [asked, "", f"{header}  {'step times':12}runs out first"]
+    lines = [asked, lengths, "", f"{header}  {'step times':12}runs out first"]
     for kind in types:
         source = "measured" if kind.is_measured else "data sheet"
         found = measure_capacity(kind, buckets, slo, limits)
@@ -146,7 +150,7 @@ def _describe(
             )
     mix = size(types, buckets, slo, limits=limits)
     left = count_unserved(mix, buckets)
-    unserved = f"; {left:.1%} of the requests are served by none" if left > 1e-4 else ""
+    unserved = f"; {left:.2%} of the requests are served by none" if left > 1e-4 else ""
     lines += [
         "",
         f"for the mean of all traffic: {_words(mix.replicas)}, ${mix.cost:.2f} an hour{unserved}",
@@ -166,7 +170,7 @@ def _compare(sized: Sequence[SizedWindow], singles: Mapping[str, Sequence[SizedW
     }
     lines = [f"anew for each window: ${total / hours:.2f} an hour, ${total:.2f} in all"]
     if (served := served_share(sized)) < 1.0 - 1e-4:
-        lines.append(f"only {served:.1%} of the requests can be served as promised")
+        lines.append(f"only {share(served)} of the requests can be served as promised")
     lines.append(f"at the most: {_words(peak.replicas)}, ${peak.dollars_per_hour:.2f} an hour")
     if able:
         best = min(able, key=lambda name: able[name])
@@ -176,7 +180,7 @@ def _compare(sized: Sequence[SizedWindow], singles: Mapping[str, Sequence[SizedW
         )
     for name, windows in singles.items():
         if name not in able:
-            lines.append(f"{name} alone serves {served_share(windows):.1%} as promised")
+            lines.append(f"{name} alone serves {share(served_share(windows))} as promised")
     return "\n".join(lines)
 
 
@@ -190,6 +194,17 @@ def _burst_hint(workload: Workload, sized: Sequence[SizedWindow]) -> str:
         f"bursts: {burst.num_requests} requests come within {seconds} s at second {burst.at:.0f},"
         f" where the mean of the window is {burst.usual:.1f}, and no replica starts as fast:"
         f" --window {seconds}s plans for the peaks, quire simulate --scaler fixed tries it"
+    )
+
+
+def _next_step(sized: Sequence[SizedWindow]) -> str:
+    """What a plan does not know, and the command that does: the mix for the mean is no advice."""
+    peak = max(sized, key=lambda one: one.dollars_per_hour)
+    fixed = ",".join(f"{name}={number}" for name, number in peak.replicas.items() if number)
+    tried = f"; --scaler fixed --fixed {fixed} tries the dearest window's mix" if fixed else ""
+    return (
+        "starts, queues and bursts within a window are not in it: quire simulate with the same"
+        f" traffic, model and promises says what is kept{tried}"
     )
 
 

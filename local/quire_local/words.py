@@ -1,5 +1,7 @@
 """Numbers as people read them."""
 
+from math import floor
+
 _WHOLE_FROM = 100.0
 """From here on a fraction says nothing."""
 
@@ -12,6 +14,12 @@ def counted(number: int, noun: str) -> str:
 def rounded(number: float) -> str:
     """Three digits of a small number, and all whole ones of a large one, never as 1e+03."""
     return f"{number:.0f}" if number >= _WHOLE_FROM else f"{number:.3g}"
+
+
+def share(part: float, *, digits: int = 2) -> str:
+    """Percent, rounded down: what is not all never reads as 100%, nor a broken promise as kept."""
+    scale = 10**digits
+    return f"{floor(round(part * 100 * scale, 6)) / scale:.{digits}f}%"
 
 
 def plain(number: float) -> str:

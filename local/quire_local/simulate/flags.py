@@ -29,6 +29,7 @@ from quire_local.simulate.workload import (
 )
 from quire_local.words import plain
 from quire_operator.planner.durations import seconds as parse_duration
+from quire_operator.planner.memory import shape_of_source
 
 DEFAULT_GPUS = "t4,l4,a10g,a100-80,h100,h200"
 _LONGEST_DEFAULT = 16_384
@@ -76,6 +77,15 @@ def names(text: str) -> list[str]:
     if len(set(found)) < len(found):
         raise argparse.ArgumentTypeError(f"{text!r} names one twice")
     return found
+
+
+def _model(text: str) -> str:
+    """A shape's name; a repository's on the hub, such as Qwen/Qwen3-8B, says it as in a service."""
+    known = shape_of_source(f"hf://{text.removeprefix('hf://')}")
+    try:
+        return (known or find_shape(text)).name
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def gpu_choices(text: str) -> list[GpuChoice]:
@@ -163,9 +173,11 @@ def add_service_flags(parser: argparse.ArgumentParser, *, simulates: bool) -> No
     group = parser.add_argument_group("model and GPUs")
     group.add_argument(
         "--model",
+        type=_model,
         default="llama3-8b",
         metavar="SHAPE",
-        help=f"one of {', '.join(SHAPES)} [llama3-8b]",
+        help=f"one of {', '.join(SHAPES)}, or its repository on the hub, such as Qwen/Qwen3-8B"
+        " [llama3-8b]",
     )
     group.add_argument(
         "--quantization",

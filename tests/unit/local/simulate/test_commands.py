@@ -61,7 +61,7 @@ def test_a_broken_promise_and_what_never_came_are_told(capsys: pytest.CaptureFix
     assert "  never  " in told
     assert "never: so many requests were refused or lost" in told
     [broken] = [line for line in told.splitlines() if line.startswith("Promise broken: ")]
-    assert re.search(r"fixed kept \d+\.\d\d% of the 95 % that are promised", broken)
+    assert re.search(r"fixed kept \d+\.\d\d% where 95% are promised", broken)
     assert main(["simulate", *INT4, "--scaler", "fixed", "--fixed", "l4=8"]) == 0
     kept = capsys.readouterr().out
     assert "never" not in kept
@@ -75,6 +75,23 @@ def test_a_plan_says_what_step_times_are_from(
     assert main(["plan", *SMALL, "--gpu", "h100", "--quantization", weights]) == 0
     [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("h100 ")]
     assert f"  {source}  " in row
+
+
+def test_a_model_is_named_as_on_the_hub(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*SMALL, "--gpu", "h100"]
+    assert main(["plan", *asked, "--model", "qwen3-8b"]) == 0
+    by_shape = capsys.readouterr().out
+    for name in ("Qwen/Qwen3-8B", "hf://Qwen/Qwen3-8B@main", "QWEN3-8B"):
+        assert main(["plan", *asked, "--model", name]) == 0
+        assert capsys.readouterr().out == by_shape
+
+
+def test_a_plan_says_what_it_does_not_know_and_who_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *INT4]) == 0
+    *_, told = capsys.readouterr().out.splitlines()
+    found = re.search(r"quire simulate .* --scaler fixed --fixed (\S+) tries", told)
+    assert found
+    assert main(["simulate", *INT4, "--scaler", "fixed", "--fixed", found[1]]) == 0
 
 
 def test_a_target_is_a_part_of_what_admission_lets_in(capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,7 +260,6 @@ def test_a_recorded_trace_is_planned_for(
         ([], "say what is asked: --trace FILE, or --generate"),
         (["--trace", "no.csv"], "cannot read the trace no.csv"),
         (["--trace", "no.csv", "--generate", "poisson"], "leave one of them out"),
-        ([*SMALL, "--model", "gpt-9"], "unknown model shape 'gpt-9'"),
         ([*SMALL, "--max-model-len", "9000"], "takes 8192 tokens, not 9000"),
         (SMALL, "no GPU can serve llama3-8b as promised: l4: one request alone takes 61 ms"),
         (
@@ -272,6 +288,8 @@ def test_what_is_wrong_is_said(
     ("arguments", "message"),
     [
         (["--gpu", "l5"], "unknown GPU 'l5'"),
+        (["--model", "gpt-9"], "unknown model shape 'gpt-9'"),
+        (["--model", "openai/gpt-9"], "unknown model shape 'openai/gpt-9': choose one of smollm2"),
         (["--gpu", "l4,l4=2"], "names a GPU twice"),
         (["--gpu", "l4=0"], "no whole number of at least 1"),
         (["--gpu", "l4@free"], "no number from"),

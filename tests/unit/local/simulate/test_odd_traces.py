@@ -141,6 +141,17 @@ def test_a_first_token_that_most_cannot_have_is_said(capsys: pytest.CaptureFixtu
     assert "of the requests can be served as promised" in capsys.readouterr().out
 
 
+def test_a_share_that_is_not_all_never_reads_as_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = [(float(second), 100, 20) for second in range(3000)]
+    trace = write(tmp_path, *short, (3000.0, 8000, 20))
+    assert main(["plan", *trace, "--gpu", "a10g", "--slo-time-to-first-token", "1s"]) == 0
+    told = capsys.readouterr().out
+    assert "only 99.96% of the requests can be served as promised" in told
+    assert "on the mean 103 tokens of prompt and 20 of output" in told
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
