@@ -207,6 +207,13 @@ def test_an_answer_to_head_is_a_head_alone(gateway: RunningGateway, path: bytes)
     assert rest == b""
 
 
+@pytest.mark.parametrize("path", [b"/", b"/docs", b"/metrics", b"/v1/nothing"])
+def test_who_is_lost_is_told_where_to_begin(gateway: RunningGateway, path: bytes) -> None:
+    received = raw(gateway, b"GET %b HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path)
+    assert received.startswith(b"HTTP/1.1 404 ")
+    assert b"There is no such route; /v1/models lists what can be asked" in received
+
+
 def test_who_asks_for_another_protocol_is_answered_in_this_one(gateway: RunningGateway) -> None:
     body = json.dumps(completion(model="fake")).encode()
     asks = (b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"http2-settings: AA")

@@ -124,7 +124,8 @@ class Gateway(Generic[ServedT]):
             self._answer_models(client, request, unquote(path.removeprefix(_MODELS)[1:]), record)
             return None
         if path not in ENGINE_PATHS:
-            raise ApiError(404, "There is no such route.", reason="unknown_route")
+            message = f"There is no such route; {_MODELS} lists what can be asked, below /v1."
+            raise ApiError(404, message, reason="unknown_route")
         if request.method != b"POST":
             raise _wrong_method(request)
         inquiry = read_inquiry(path, request)
