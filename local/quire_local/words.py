@@ -17,7 +17,7 @@ def rounded(number: float) -> str:
 
 
 def share(part: float, *, digits: int = 2) -> str:
-    """Percent, rounded down: what is not all never reads as 100%, nor a broken promise as kept."""
+    """Percent, rounded down: what is not all never reads as 100%."""
     scale = 10**digits
     return f"{floor(round(part * 100 * scale, 6)) / scale:.{digits}f}%"
 

@@ -7,7 +7,6 @@ import msgspec
 
 from quire_local.simulate.results import SimulationResult
 from quire_local.simulate.sizing import SizedWindow
-from quire_local.words import share
 
 _COLUMNS = (
     ("cost $", ">"),
@@ -66,7 +65,7 @@ def _remarks(results: Sequence[SimulationResult]) -> list[str]:
             " first token."
         )
     broken = [
-        f"{one.scaler} kept {share(one.attainment)} where {one.percentile}% are promised"
+        f"{one.scaler} kept {one.attainment:.2%} where {one.percentile}% are promised"
         for one in results
         if not one.meets_slo
     ]
@@ -90,7 +89,7 @@ def _row(one: SimulationResult) -> list[str]:
         one.scaler,
         f"{one.dollars:.2f}",
         f"{one.dollars_per_hour:.2f}",
-        share(one.attainment),
+        f"{one.attainment:.2%}",
         "never" if one.first_token_seconds is None else f"{one.first_token_seconds:.2f} s",
         "-" if one.per_token_seconds is None else f"{one.per_token_seconds * 1e3:.0f} ms",
         f"{one.num_refused}",
