@@ -138,6 +138,9 @@ class Occupied:
     at: float
     requests_per_second: float
     """What replicas do at the target that are as full."""
+    able: Mapping[str, float] = field(default_factory=dict)
+    """Requests per second of one replica at the target, by accelerator, that this was computed by.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ Where no accelerator keeps a promise, the best there is takes its place, and tha
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from quire_operator.scaling.inputs import (
     ServiceInputs,
     ServiceLevel,
 )
+from quire_operator.scaling.lengths import Array
 from quire_operator.scaling.loads import Load, Loads
 
 TYPICAL = (Bucket(prompt_tokens=1000.0, output_tokens=200.0, prefill_tokens=1000.0, rate=1e-6),)
@@ -59,6 +60,9 @@ class Offers:
     costs: Mapping[str, float]
     """Of a replica an hour, of all accelerators, assumed where the price is not known."""
     findings: tuple[Finding, ...]
+    late: Mapping[str, Loads] = field(default_factory=dict)
+    """The same of accelerators that run and keep no promise: what is taken of them stands for few.
+    """
 
     @cached_property
     def nothing(self) -> Loads:
@@ -79,6 +83,19 @@ class Offers:
             if one.capacity
         }
 
+    def done_of(self, rates: Sequence[float]) -> dict[str, float]:
+        """Requests per second of one replica at the target if they come in these proportions.
+
+        Of the buckets that it can serve, late ones included: `able` is of the mix, in which is
+        also what comes no more.
+        """
+        loads = {one.accelerator.name: one.loads for one in self.offers if one.capacity}
+        asked = np.array(rates)
+        return {
+            name: _requests_per_second(one, asked)
+            for name, one in (loads | dict(self.late)).items()
+        }
+
     def find(self, name: str) -> Offer | None:
         """Return one by its accelerator's name; None: it cannot be used."""
         return next((one for one in self.offers if one.accelerator.name == name), None)
@@ -95,6 +112,13 @@ class Offers:
             there = [(1, what) for _, what in cheapest[:1]]
         rate = sum(count * what.requests_per_second for count, what in there)
         return sum(count * what.concurrency for count, what in there) / rate if rate else 0.0
+
+
+def _requests_per_second(loads: Loads, rates: Array) -> float:
+    served = loads.are_served
+    asked = rates[served]
+    taken = max(float(loads.memory[served] @ asked), float(loads.time[served] @ asked))
+    return float(asked.sum()) / taken if taken > 0 else 0.0
 
 
 def capabilities(
@@ -182,7 +206,29 @@ def make_offers(
         )
     offers = [_tolerate(service, one, known, mix, slo, counted_seconds) for one in offers]
     offers = _serve_hardest(service, offers, known, mix, slo, findings)
-    return Offers(offers=tuple(offers), mix=mix, costs=costs, findings=tuple(findings))
+    return Offers(
+        offers=tuple(offers),
+        mix=mix,
+        costs=costs,
+        findings=tuple(findings),
+        late=_do_late(service, known, done, mix),
+    )
+
+
+def _do_late(
+    service: ServiceInputs,
+    known: Mapping[str, Capability],
+    done: Mapping[str, Capacity | Incapable | None],
+    mix: Sequence[Bucket],
+) -> dict[str, Loads]:
+    """What requests take of accelerators that keep no promise, of those that have replicas."""
+    there = {one.accelerator for one in service.replicas if one.is_ready}
+    late = {
+        one.name: _do(one, known[one.name], mix, ServiceLevel(), service)
+        for one in service.accelerators
+        if one.name in there and isinstance(done.get(one.name), Incapable)
+    }
+    return {name: what.loads for name, what in late.items() if isinstance(what, Capacity)}
 
 
 def _do(

@@ -53,8 +53,9 @@ def prepare(seen: Seen, memory: ServiceMemory) -> tuple[Case, ServiceMemory]:
     residence = offers.residence_seconds(fleet.useful)
     factor = chance_factor(service, demand, residence, memory.correction) if demand else 1.0
     able = offers.able
-    pressure = measure_pressure(service, heard, able)
-    memory = occupy(memory, pressure, now)
+    done = _done(asked, offers)
+    pressure = measure_pressure(service, heard, done)
+    memory = occupy(memory, pressure, done, fleet.ready, now)
     urgency = judge(
         service,
         heard,
@@ -62,7 +63,7 @@ def prepare(seen: Seen, memory: ServiceMemory) -> tuple[Case, ServiceMemory]:
         demand,
         memory,
         planned_rate=demand.rate * demand.certain * factor if demand else 0.0,
-        able_rate=sum(count * able.get(name, 0.0) for name, count in fleet.ready.items()),
+        able_rate=sum(count * done[name] for name, count in fleet.ready.items() if name in able),
         is_coming=fleet.num_useful > fleet.num_ready,
         now=now,
     )
@@ -143,6 +144,13 @@ def _plan(
         _plan_for(offers, asked.made_of, now, factor),
         _plan_for(offers, asked.made_of, peak, factor),
     )
+
+
+def _done(asked: _Asked, offers: Offers) -> dict[str, float]:
+    """Requests a second, as they come now, that one replica of each accelerator does."""
+    if asked.demand is None:
+        return offers.able
+    return offers.done_of(_plan_for(offers, asked.made_of, asked.demand.prompt_rates, 1.0))
 
 
 def _plan_for(

@@ -7,6 +7,7 @@ they say no more than that all of the time is taken.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from quire_operator.scaling.decision import Occupied, ServiceMemory
@@ -47,20 +48,47 @@ class Urgency:
         return bool(self.reason)
 
 
-def occupy(memory: ServiceMemory, pressure: FleetPressure | None, now: float) -> ServiceMemory:
+def occupy(
+    memory: ServiceMemory,
+    pressure: FleetPressure | None,
+    able: Mapping[str, float],
+    counts: Mapping[str, int],
+    now: float,
+) -> ServiceMemory:
     """Remember how many requests a second the taken blocks and seats stand for.
 
     Requests may stay longer than was computed, as where engines do other work beside: then fewer
-    come than what is taken says, and the taken ones are what replicas are needed for.
+    come than what is taken says, and the taken ones are what replicas are needed for. Of longer
+    requests as much stands for fewer: what is remembered is counted anew where lengths have
+    changed, or are known at last, after a restart.
+
+    Parameters
+    ----------
+    able
+        Requests per second of one replica at the target, by accelerator.
+    counts
+        Replicas that serve, by accelerator.
     """
     known = memory.occupied
     if pressure is None:
         return memory
     taken = pressure.requests_per_second if pressure.binding in LASTING else 0.0
     kept = 0.5 ** (max(now - known.at, 0.0) / _HALF_LIFE_SECONDS) if known else 0.0
-    before = known.requests_per_second if known else 0.0
+    before = known.requests_per_second * _worth(known.able, able, counts) if known else 0.0
     rate = kept * before + (1.0 - kept) * taken
-    return replace(memory, occupied=Occupied(at=now, requests_per_second=rate))
+    return replace(memory, occupied=Occupied(at=now, requests_per_second=rate, able=dict(able)))
+
+
+def _worth(
+    before: Mapping[str, float], now: Mapping[str, float], counts: Mapping[str, int]
+) -> float:
+    """Requests now that take as much of these replicas as one did before."""
+    both = before.keys() & now.keys()
+    there = {name: counts.get(name, 0) for name in both}
+    if not any(there.values()):
+        there = dict.fromkeys(both, 1)
+    then = sum(before[name] * count for name, count in there.items())
+    return sum(now[name] * count for name, count in there.items()) / then if then > 0 else 1.0
 
 
 def judge(
