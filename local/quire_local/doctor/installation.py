@@ -16,6 +16,8 @@ INSTALL = (
     "helm install quire charts/quire --namespace quire-system --create-namespace --wait"
     " --set image.registry=YOURS"
 )
+_APPLY_KIND = "kubectl apply --server-side -f manifests/crds"
+"""No first step of who uses Helm: it refuses to install over a kind that it did not bring."""
 _UPGRADE_KIND = "kubectl apply --server-side --force-conflicts -f manifests/crds"
 
 
@@ -35,7 +37,7 @@ def check_kind(api: ClusterApi) -> Finding:
     found = api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NAME}")
     if found is None:
         words = "the cluster has no InferenceServices"
-        return fail("kind", words, "kubectl apply --server-side -f manifests/crds")
+        return fail("kind", words, f"{INSTALL}   # without Helm: {_APPLY_KIND}")
     conditions = found.get("status", {}).get("conditions") or []
     if not any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
         return fail("kind", f"{NAME} is not established", f"kubectl describe crd {NAME}")

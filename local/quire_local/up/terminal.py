@@ -73,13 +73,12 @@ class Terminal:
 
 def _row(key: Key, status: InferenceServiceStatus) -> Row:
     ready = next(one for one in status.conditions if one.type == "Ready")
-    places = [f"{one.ready}/{one.desired} {one.name}" for one in status.accelerators if one.desired]
     return (
         key[1],
         status.model,
         ready.status,
         f"{status.ready_replicas}/{status.desired_replicas}",
-        ", ".join(places) or "-",
+        status.ready_on or "-",
         ready.reason,
     )
 

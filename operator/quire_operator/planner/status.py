@@ -36,6 +36,7 @@ def status_of(
     service = observed.service
     before = service.status
     revision, source = resolve(observed, findings)
+    accelerators = _accelerators(observed, placement)
     selector = ",".join(f"{key}={value}" for key, value in engine_selector(service.name).items())
     return InferenceServiceStatus(
         observed_generation=service.generation,
@@ -52,7 +53,8 @@ def status_of(
         resolved_source=source,
         hourly_cost=_cost(observed, placement),
         admission_state=_admission_state(observed, findings),
-        accelerators=_accelerators(observed, placement),
+        ready_on=_ready_on(accelerators),
+        accelerators=accelerators,
         conditions=conditions(observed, placement, findings, misfits, settings, now),
         last_scaling_decision=observed.last_scaling or before.last_scaling_decision,
     )
@@ -89,6 +91,10 @@ def _accelerators(observed: Observed, placement: Placement) -> tuple[Accelerator
             )
         )
     return tuple(found)
+
+
+def _ready_on(accelerators: tuple[AcceleratorStatus, ...]) -> str:
+    return ", ".join(f"{one.ready}/{one.desired} {one.name}" for one in accelerators if one.desired)
 
 
 def _percent(engines: list[Engine], parts: list[int], most: int) -> int | None:

@@ -97,10 +97,8 @@ def _columns() -> list[dict[str, Any]]:
         _column("URL", ".status.url"),
         _column("Reason", f"{ready}.reason"),
         _column("Age", ".metadata.creationTimestamp", "date"),
-        _column("Accelerators", ".status.accelerators[*].name", is_wide=True),
-        _column("Blocks", ".status.accelerators[*].blocksHeldPercent", is_wide=True),
-        _column("Loading", ".status.accelerators[*].loadingPercent", is_wide=True),
-        _column("Tokens/s", ".status.accelerators[*].tokensPerSecond", is_wide=True),
+        _column("Accelerators", ".status.readyOn", is_wide=True),
+        _column("Cost", ".status.hourlyCost", is_wide=True),
     ]
 
 

@@ -182,6 +182,9 @@ class InferenceServiceStatus(Part, frozen=True, kw_only=True, omit_defaults=Fals
     hourly_cost: Cost | None = None
     """What the replicas cost together. Absent where a price is not known, and while replicas serve
     on of an accelerator that the spec has no more."""
+    ready_on: Annotated[str, Meta(max_length=1024)] = ""
+    """Replicas that answer, of those wanted, by accelerator: `1/2 l4, 1/1 h100`. In words, because
+    a column of kubectl shows the first of a list alone."""
     admission_state: AdmissionState | None = None
     """Whether requests are let in."""
     accelerators: Annotated[

@@ -14,8 +14,8 @@ _SAID: dict[FindingCode, str] = {
     " what scales it says why, and that should be reported as a bug",
     "SloImpossible": "no accelerator keeps scaling.slo for all of this traffic: the best there is"
     " runs, and requests that would be late are refused; loosen it, or add a faster accelerator",
-    "Infeasible": "the traffic is more than the bounds allow replicas for: the best within"
-    " them runs; raise maxReplicas or maxCostPerHour, or bring more GPUs",
+    "Infeasible": "the bounds allow fewer replicas than the traffic, or minReplicas, ask for: the"
+    " best within them runs; raise maxReplicas or maxCostPerHour, or bring more GPUs",
     "ShortOfGpus": "an accelerator found no node in time: others stand in for it",
     "ReplicasFail": "all replicas of an accelerator fail: others serve in its place",
     "CapacityUnknown": "nothing is known of what a replica can do until one has run",

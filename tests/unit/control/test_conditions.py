@@ -25,6 +25,14 @@ def test_a_settled_service_is_ready() -> None:
     assert said(made, "Degraded")[0] == "False"
     assert made.status.admission_state == "Open"
     assert made.status.hourly_cost == "1.60"
+    assert made.status.ready_on == "2/2 l4"
+
+
+def test_where_replicas_run_is_said_of_all_accelerators_that_have_some() -> None:
+    asked = service(CPU, L4 | {"minReplicas": 2}, H100 | {"minReplicas": 1}, **external(3))
+    cluster = Cluster(asked, {"l4": 1, "h100": 1})
+    cluster.settle()
+    assert cluster.plan().status.ready_on == "1/2 l4, 1/1 h100"
 
 
 def test_no_node_is_said_with_the_schedulers_words_and_the_products() -> None:
