@@ -237,6 +237,7 @@ def inference_services(api_cluster: Cluster) -> Iterator[None]:
     """The CRD is there; afterwards it is not."""
     api_cluster.api.apply(crd())
     api_cluster.api.wait_established(f"crd/{NAME}")
+    api_cluster.api.call("get", NAME)  # kubectl explain does not look anew for kinds, as get does
     yield
     api_cluster.api.call("delete", f"crd/{NAME}", "--timeout=60s")
 
