@@ -132,5 +132,6 @@ def _of_image(pod: Pod) -> str:
 
 def _of_crash(pod: Pod) -> str:
     said = last_words(pod.last_exit_message)
-    ended = f"ended with status {pod.last_exit_code}, {pod.num_restarts} restarts"
+    restarts = f"{pod.num_restarts} restart{'' if pod.num_restarts == 1 else 's'}"
+    ended = f"ended with status {pod.last_exit_code}, {restarts}"
     return f"{pod.name} {ended}: {said or 'it said nothing; see kubectl logs'}"[:_MAX_MESSAGE]

@@ -106,6 +106,12 @@ def test_why_a_pod_does_not_run(
     assert said(made, "Ready")[:2] == ("False", reason)
 
 
+def test_one_restart_is_one() -> None:
+    pod = failing({"reason": "CrashLoopBackOff"}, {"reason": "Error", "exitCode": 1})
+    once = said(planned(replace(pod, num_restarts=1)), "Degraded")[2]
+    assert "chat-l4-1 ended with status 1, 1 restart: " in once
+
+
 def test_a_pod_that_crashed_once_and_is_ready_again_is_no_trouble() -> None:
     pod = replace(failing(None, {"reason": "Error", "exitCode": 1}), is_ready=True)
     assert said(planned(pod), "Degraded")[0] == "False"
