@@ -86,14 +86,15 @@ def test_shapes(
     check(case, AttentionOptions(head_dim**-0.5), fresh=fresh)
 
 
-@pytest.mark.parametrize("num_seqs", [16, 24, 40, 56, 64, 80, 104, 128])
-def test_decodes_however_often_they_fill_the_device(num_seqs: int) -> None:
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("num_seqs", [16, 24, 32, 40, 48, 56, 64, 80, 104, 128])
+def test_decodes_however_often_they_fill_the_device(num_seqs: int, head_dim: int) -> None:
     contexts = [1 + 7919 * i % 1500 for i in range(num_seqs)]
     case = make_case(
         [1] * num_seqs, contexts, device="cuda", poison=float("nan"),
-        num_q_heads=32, num_kv_heads=8, head_dim=128, dtype=torch.bfloat16,
+        num_q_heads=32, num_kv_heads=8, head_dim=head_dim, dtype=torch.bfloat16,
     )  # fmt: skip
-    check(case, AttentionOptions(128**-0.5), fresh=False)
+    check(case, AttentionOptions(head_dim**-0.5), fresh=False)
 
 
 @pytest.mark.parametrize("batch", list(BATCHES))

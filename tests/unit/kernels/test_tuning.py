@@ -168,6 +168,34 @@ def test_contexts_are_halved_where_they_fill_an_h200_a_few_times(
     assert splits_for(short, 8, device, config, AttentionOptions(1.0)) == 1
 
 
+@pytest.mark.parametrize(
+    ("num_seqs", "tile", "splits"),
+    [
+        (1, (64, 5), 16),
+        (8, (128, 5), 4),
+        (16, (128, 5), 4),
+        (24, (128, 5), 3),
+        (32, (128, 5), 2),
+        (48, (128, 3), 3),
+        (64, (128, 5), 1),
+        (96, (128, 5), 1),
+        (128, (128, 3), 1),
+        (256, (128, 3), 1),
+    ],
+)
+def test_small_heads_have_long_tiles_and_ranges_on_an_h200(
+    num_seqs: int, tile: tuple[int, int], splits: int
+) -> None:
+    device = Device("sm90", 132, reads_fast=True)
+    config = config_for(8 * num_seqs, 64, device)
+    assert (config.block_n, config.num_stages) == tile
+    lengths = torch.ones(num_seqs, dtype=torch.int32)
+    starts = torch.arange(num_seqs + 1, dtype=torch.int32)
+    batch = AttentionBatch(starts, lengths, torch.zeros(num_seqs, 256).int(), num_seqs, 4096)
+    assert splits_for(batch, 8, device, config, AttentionOptions(1.0)) == splits
+    assert config_for(8 * num_seqs, 64, Device("sm90", 132)).block_n == 64
+
+
 def test_importing_the_package_imports_neither_torch_nor_triton() -> None:
     code = (
         "import sys, quire_kernels; dir(quire_kernels); "
