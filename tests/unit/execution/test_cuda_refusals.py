@@ -2,13 +2,14 @@
 
 import os
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from quire_engine.config import CacheConfig, EngineConfig, ModelConfig
+from quire_engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from quire_engine.errors import CapacityError, ConfigError, ModelError
 from quire_engine.execution import factory
 from quire_engine.execution.cuda.capacity import (
@@ -58,6 +59,23 @@ def test_a_full_disk_is_told_with_where_kernels_are_kept() -> None:
     where = rf"QUIRE_CACHE; kernels are kept in {re.escape(kernels_folder())} \(\[Errno 28\]"
     with pytest.raises(ConfigError, match=where), refusals("kernels were compiled"):
         Path("/dev/full").write_bytes(b"a kernel")
+
+
+def test_a_compiler_that_fails_is_told_with_what_it_takes() -> None:
+    message = "the C compiler failed while graphs were made, .* Python's headers, too .*'false'"
+    with pytest.raises(ConfigError, match=message), refusals("graphs were made"):
+        subprocess.run(["false"], check=True)
+
+
+def test_more_sequences_than_a_grid_has_programs_are_refused() -> None:
+    def config(max_num_seqs: int) -> EngineConfig:
+        scheduler = SchedulerConfig(max_num_seqs=max_num_seqs, max_num_batched_tokens=70_000)
+        return EngineConfig(scheduler=scheduler)
+
+    check_supported(config(65_519), SPEC, 256)
+    message = "max_num_seqs 65520 is more than the GPU's kernels take: 65519 at most"
+    with pytest.raises(ConfigError, match=message):
+        check_supported(config(65_520), SPEC, 256)
 
 
 def test_a_type_without_kernels_is_refused(with_gpu: pytest.MonkeyPatch) -> None:

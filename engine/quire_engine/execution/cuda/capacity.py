@@ -6,9 +6,13 @@ import torch
 
 from quire_engine.config import EngineConfig
 from quire_engine.errors import CapacityError, ConfigError, ModelError
+from quire_engine.execution.cuda.buckets import MAX_PROMPTS
 from quire_engine.models.config import ModelSpec
 from quire_kernels.ops.checks import BLOCK_SIZES, HEAD_DIMS
 
+MAX_NUM_SEQS = 65_535 - MAX_PROMPTS
+"""A grid of CUDA has no more programs along its second and third axis; a step's arrays have room
+for some prompts besides."""
 GRAPHS_BYTES = 512 << 20
 """Kept free for what is not profiled: the graphs' nodes, kernels, cuBLAS's workspaces."""
 
@@ -39,7 +43,7 @@ def check_supported(config: EngineConfig, spec: ModelSpec, max_model_len: int) -
     ModelError
         The model's head size, or what sets its family apart.
     ConfigError
-        The block size.
+        The block size, or the sequences.
     """
     missing = missing_features(spec, max_model_len)
     if missing:
@@ -51,6 +55,12 @@ def check_supported(config: EngineConfig, spec: ModelSpec, max_model_len: int) -
         raise ModelError(
             f"the model's head size {spec.head_dim} has no GPU kernel; supported are "
             f"{', '.join(map(str, HEAD_DIMS))}"
+        )
+    max_num_seqs = config.scheduler.max_num_seqs
+    if max_num_seqs > MAX_NUM_SEQS:
+        raise ConfigError(
+            f"max_num_seqs {max_num_seqs} is more than the GPU's kernels take: "
+            f"{MAX_NUM_SEQS} at most"
         )
     if config.cache.block_size not in BLOCK_SIZES:
         raise ConfigError(

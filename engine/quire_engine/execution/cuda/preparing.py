@@ -1,6 +1,7 @@
 """What is done once on a device before the cache is sized, and how its failures are told."""
 
 import errno
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,8 +32,8 @@ def refusals(work: str) -> Iterator[None]:
     CapacityError
         The device's memory ran out.
     ConfigError
-        There is no kernel, one does not compile or finds no room on the disk, or a graph cannot be
-        captured.
+        There is no kernel, one does not compile or finds no room on the disk, the C compiler fails,
+        or a graph cannot be captured.
     """
     try:
         yield
@@ -45,6 +46,11 @@ def refusals(work: str) -> Iterator[None]:
         ) from error
     except KernelError as error:
         raise ConfigError(f"the GPU cannot compute this model: {error}") from error
+    except subprocess.CalledProcessError as error:
+        raise ConfigError(
+            f"the C compiler failed while {work}, and said why above: Triton makes a small module "
+            f"with it, which takes a linker and Python's headers, too ({_first_line(error)})"
+        ) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _FULL:
             raise ConfigError(
