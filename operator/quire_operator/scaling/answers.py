@@ -37,6 +37,9 @@ class Bucket:
     """Requests per second."""
     row: int = 0
     """Prompt bucket that it is of."""
+    first_tokens: float | None = None
+    """Of the prompt, those that are computed before the first token, as answers alone tell it;
+    None: `prefill_tokens`."""
 
 
 def remember_answers(
@@ -144,6 +147,10 @@ def _fit(
 ) -> tuple[Bucket, ...]:
     """Move typical lengths so that their means are the measured ones.
 
+    Whether a prompt is computed in time is asked of lengths that are fitted to the answers alone,
+    which chance hardly moves: else which prompts happen to come moves all of them over the edge of
+    an accelerator and back.
+
     Parameters
     ----------
     are_others
@@ -154,13 +161,13 @@ def _fit(
     rate = sum(one[2] for one in found)
     if rate <= 0:
         return ()
-    prompt_factor = output_factor = 1.0
+    prompt_factor = output_factor = own_factor = 1.0
     uncached = 1.0
     if answers >= 1 and known.tokens[0] > 0 and known.tokens[1] > 0:
-        if are_others:
-            means = _means_of(known, bounds)
-        else:
+        means = own_means = _means_of(known, bounds)
+        if not are_others:
             means = [sum(one[axis] * one[2] for one in found) / rate for axis in (0, 1)]
+        own_factor = known.tokens[0] / answers / own_means[0]
         prompt_factor = known.tokens[0] / answers / means[0]
         output_factor = known.tokens[1] / answers / means[1]
         uncached = min(max(1.0 - known.tokens[2] / known.tokens[0], 0.02), 1.0)
@@ -174,6 +181,7 @@ def _fit(
                 prefill_tokens=max(prompt_tokens * uncached, 1.0),
                 rate=one_rate,
                 row=row,
+                first_tokens=max(_within(prompt, own_factor, bounds[0]) * uncached, 1.0),
             )
         )
     return tuple(made)

@@ -184,7 +184,7 @@ class _Engine:
         """Of which buckets an idle replica keeps the promises."""
         most = self.capability.num_blocks * self.capability.block_size
         fits: Array = lengths.tokens <= most
-        return fits & (lengths.prefills <= self.longest_prompt())
+        return fits & (lengths.firsts <= self.longest_prompt())
 
     def prompt_rate(self, num_decodes: int, context_tokens: int) -> float:
         """Prompt tokens per second beside so many decodes."""

@@ -23,6 +23,8 @@ class Lengths:
     """Tokens."""
     prefills: Array
     """Of the prompt, those that are not cached."""
+    firsts: Array
+    """The same, as it says whether they are computed in time."""
     pairs: Array
     """Of a computed prompt token and one that it attends to."""
     context_steps: Array
@@ -43,12 +45,14 @@ def lengths_of(mix: tuple[Bucket, ...], block_size: int) -> Lengths:
     prompts = np.array([one.prompt_tokens for one in mix])
     outputs = np.array([one.output_tokens for one in mix])
     prefills = np.array([one.prefill_tokens for one in mix])
+    firsts = [one.first_tokens or one.prefill_tokens for one in mix]
     means = prompts + outputs / 2
     found = Lengths(
         rates=np.array([one.rate for one in mix]),
         tokens=prompts + outputs,
         outputs=outputs,
         prefills=prefills,
+        firsts=np.array(firsts),
         pairs=prefills * (prompts - prefills / 2),
         context_steps=outputs * means,
         block_steps=outputs * (means / block_size + 0.5),

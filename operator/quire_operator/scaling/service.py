@@ -195,18 +195,30 @@ def _swap(case: Case, wanted: Mapping[str, int]) -> dict[str, int] | None:
     """What does more beside what serves or will; without room for both, one for one.
 
     What goes serves until then, and what comes may fail or find no node: so one at a time, of at
-    least four, and none within the stabilization window after anything was added. None: not now.
+    least four, and none within the stabilization window after anything was added; and none for what
+    was short the last time, which each try would pay for with what serves. None: not now.
     """
     fleet, limits = case.fleet, case.limits
     both = {
-        name: max(wanted[name], count, fleet.serving[name]) for name, count in fleet.useful.items()
+        name: max(
+            wanted[name],
+            count,
+            fleet.serving[name],
+            # its own failing ones make no room for more of the same: they would come and go
+            fleet.ordered[name] if wanted[name] > count else 0,
+        )
+        for name, count in fleet.useful.items()
     }
     if limits.allow(both):
         return both
     if case.has_added_lately or fleet.num_useful > fleet.num_ready or fleet.num_ready < _AT_A_TIME:
         return None
     fewer = [name for name, count in fleet.ready.items() if count > wanted[name]]
-    more = [name for name, count in fleet.ordered.items() if count < wanted[name]]
+    more = [
+        name
+        for name, count in fleet.ordered.items()
+        if count < wanted[name] and name not in case.memory.retried
+    ]
     for goes in fewer:
         for comes in more:
             swapped = dict(fleet.ordered)
