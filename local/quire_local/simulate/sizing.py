@@ -6,7 +6,7 @@ oracle   the cheapest mix of each window, as if it were known and there at once:
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from quire_engine.profiles.traces import TraceRequest
@@ -22,8 +22,9 @@ from quire_local.simulate.hardware import (
 from quire_operator.scaling import inputs
 from quire_operator.scaling.answers import Bucket
 from quire_operator.scaling.capacity import Capacity, Incapable, capacity
-from quire_operator.scaling.loads import Loads
-from quire_operator.scaling.mix import Bounds, Mix, Option, choose
+from quire_operator.scaling.loads import Loads, keep_apart
+from quire_operator.scaling.mix import Bounds, Mix, Option
+from quire_operator.scaling.ways import choose_of
 
 WINDOW_SECONDS = 300.0
 MOST_REPLICAS = 10_000
@@ -114,10 +115,12 @@ def size(
     Requests that some type cannot serve, if they are a hundredth of all at most, count for nothing:
     the operator, too, buys no dear type for them.
     """
-    options = []
+    options, quick_loads = [], []
     for kind in types:
         found = measure_capacity(kind, buckets, slo, limits)
-        loads = found.loads if isinstance(found, Capacity) else Loads.none(len(buckets))
+        nothing = Loads.none(len(buckets))
+        loads = found.loads if isinstance(found, Capacity) else nothing
+        quick_loads.append(found.quick_loads if isinstance(found, Capacity) else nothing)
         highest = min(kind.num_nodes, most_replicas)
         # nothing has to move: as if all were there
         options.append(
@@ -133,7 +136,11 @@ def size(
     rates = [one.rate for one in buckets]
     for index in _rare(options, rates):
         rates[index] = 0.0
-    return choose(options, rates, bounds)
+    ways = [options]
+    apart = keep_apart([one.loads for one in options], quick_loads)
+    if apart is not None:
+        ways.append([replace(one, loads=own) for one, own in zip(options, apart, strict=True)])
+    return choose_of(ways, rates, bounds)
 
 
 def _rare(options: Sequence[Option], rates: Sequence[float]) -> list[int]:

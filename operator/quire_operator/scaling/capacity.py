@@ -15,7 +15,7 @@ costs all others. For a mix that is not this one, each bucket's part of what run
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,14 +30,22 @@ _GROWTH = 1.1
 """Blocks that admission reserves for what runs, of those it holds on average."""
 _CHUNK_TOKENS = 512
 """At this size the time of a prompt's token is looked at first."""
+_CHUNK_STEP = 0.05
+"""Of the size: so near the one that fits is looked for. Time by token hardly changes within it."""
 _LEAST_CHUNK = 16
 """So many tokens a prompt gets of every step, as the scheduler has it."""
 _TAIL = 3.0
 """95th percentile of a wait over its mean, if waits are exponential."""
 _FIRST_TOKEN_SHARE = 0.9
 """Of the promised time: the rest is for the network and the tokenizer."""
+_QUICK_SHARE = 0.45
+"""The same for prompts that are quick: half of that. Others' waits grow by the square of a prompt,
+so a replica that is spared the longest does much more of the others.
+"""
 _EDGE_STEP = 0.01
 """Of the concurrency: so near its edge is looked for."""
+_HALVINGS = 12
+"""Of the concurrency's range, when the one of a rate is looked for: to 0.02 %."""
 _MOST_SECONDS = 10.0
 """Of a step, where nothing is promised."""
 _LEAST_CONCURRENCY = 1e-3
@@ -61,6 +69,8 @@ class Capacity:
     """Requests that run at the target."""
     loads: Loads
     """Infinity where it cannot keep the promises of such requests."""
+    quick_loads: Loads
+    """The same of a replica that gets prompts only that are quick on it; of others infinity."""
     prompt_tokens_per_second: float
     """At the target, while prompts are computed."""
 
@@ -115,7 +125,13 @@ def capacity(
             f" {slo.first_token_seconds or 0:g} s, or fits",
             alone_seconds=alone,
         )
-    return engine.work_on(_Mean.of(lengths, served), lengths, served)
+    whole = engine.work_on(_Mean.of(lengths, served), lengths, served)
+    quick = engine.serves(lengths, _QUICK_SHARE)
+    if not quick.any() or (quick == served).all():
+        return whole
+    return replace(
+        whole, quick_loads=engine.work_on(_Mean.of(lengths, quick), lengths, quick).loads
+    )
 
 
 def milliseconds(seconds: float) -> str:
@@ -173,18 +189,18 @@ class _Engine:
         margin = 1.0 + min(max(residuals.p95 if residuals else 0.0, 0.0), 0.5)
         return min((self.slo.per_token_seconds or math.inf) / margin, _MOST_SECONDS)
 
-    def longest_prompt(self) -> float:
-        """Prompt tokens that an idle replica computes in time for the first token."""
-        promised = self.slo.first_token_seconds
-        if promised is None:
-            return math.inf
-        return _FIRST_TOKEN_SHARE * promised * self.prompt_rate(1, 1)
-
-    def serves(self, lengths: Lengths) -> Array:
-        """Of which buckets an idle replica keeps the promises."""
+    def serves(self, lengths: Lengths, share: float = _FIRST_TOKEN_SHARE) -> Array:
+        """Of which buckets an idle replica computes prompts within a share of what is promised."""
         most = self.capability.num_blocks * self.capability.block_size
         fits: Array = lengths.tokens <= most
-        return fits & (lengths.firsts <= self.longest_prompt())
+        promised = self.slo.first_token_seconds
+        if promised is None:
+            return fits
+        return fits & (lengths.firsts <= share * promised * self._prompt_rate_alone)
+
+    @cached_property
+    def _prompt_rate_alone(self) -> float:
+        return self.prompt_rate(1, 1)
 
     def prompt_rate(self, num_decodes: int, context_tokens: int) -> float:
         """Prompt tokens per second beside so many decodes."""
@@ -194,8 +210,12 @@ class _Engine:
         for _ in range(3):  # the time of a token depends on how many there are
             with_chunk = self.steps.seconds(num_decodes, context_tokens, chunk, chunk * chunk // 2)
             per_token = max((with_chunk - decodes) / chunk, 1e-9)
-            chunk = min(max(int((self.step_budget - decodes) / per_token), _LEAST_CHUNK), most)
-        with_chunk = self.steps.seconds(num_decodes, context_tokens, chunk, chunk * chunk // 2)
+            fitting = min(max(int((self.step_budget - decodes) / per_token), _LEAST_CHUNK), most)
+            if abs(fitting - chunk) <= _CHUNK_STEP * chunk:
+                break
+            chunk = fitting
+        else:
+            with_chunk = self.steps.seconds(num_decodes, context_tokens, chunk, chunk * chunk // 2)
         return chunk / max(with_chunk, 1e-9)
 
     def work_on(self, mean: _Mean, lengths: Lengths, served: Array) -> Capacity:
@@ -210,19 +230,21 @@ class _Engine:
         binding = why if running == at_target else "blocks" if memory == by_blocks else "seats"
         seconds = self._step(mean, running)
         rate = running / (mean.output * seconds)
+        loads = self._loads(
+            mean,
+            lengths,
+            served,
+            memory_rate=memory / (mean.output * seconds),
+            time_rate=self.target * edge_rate if why else math.inf,
+            is_by_blocks=memory == by_blocks,
+        )
         return Capacity(
             requests_per_second=rate,
             tokens_per_second=rate * mean.output,
             binding=binding,
             concurrency=running,
-            loads=self._loads(
-                mean,
-                lengths,
-                served,
-                memory_rate=memory / (mean.output * seconds),
-                time_rate=self.target * edge_rate if why else math.inf,
-                is_by_blocks=memory == by_blocks,
-            ),
+            loads=loads,
+            quick_loads=loads,
             prompt_tokens_per_second=self.prompt_rate(*self._decodes(mean, running)),
         )
 
@@ -297,7 +319,7 @@ class _Engine:
     def _concurrency_of(self, mean: _Mean, rate: float, most: float) -> float:
         """How many run when so many come per second."""
         low, high = 0.0, most
-        for _ in range(20):
+        for _ in range(_HALVINGS):
             middle = (low + high) / 2
             if middle / (mean.output * self._step(mean, middle)) < rate:
                 low = middle

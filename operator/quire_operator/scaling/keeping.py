@@ -8,7 +8,6 @@ from quire_operator.scaling import failures, shortages
 from quire_operator.scaling.case import Case
 from quire_operator.scaling.decision import ServiceMemory
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
-from quire_operator.scaling.spreading import carry
 
 _LONGEST_GAP_SECONDS = 60.0
 """After so long without a decision, nobody knows what the peak was."""
@@ -105,7 +104,7 @@ def _spread(case: Case) -> Mapping[str, float]:
     ready = {name: count for name, count in case.fleet.ready.items() if count}
     if len(ready) < 2 or case.service.leaving or case.demand is None or not case.offers.are_known:
         return {}
-    carried = carry(case.sizing.options(), ready, case.rates_now)
+    carried = case.sizing.spread(ready, case.rates_now)
     tokens = {
         name: sum(
             part * rate * (bucket.prompt_tokens + bucket.output_tokens)

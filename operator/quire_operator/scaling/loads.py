@@ -1,6 +1,7 @@
 """What requests take of a replica, by bucket: arrays, for there are hundreds in each decision."""
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -62,3 +63,22 @@ class Loads:
 
     def __iter__(self) -> Iterator[Load | None]:
         return map(self.__getitem__, range(len(self)))
+
+
+def keep_apart(loads: Sequence[Loads], quick: Sequence[Loads]) -> list[Loads] | None:
+    """Loads where each accelerator is spared the prompts that are long for it; None: none is.
+
+    What is quick on none goes to those on which the most is, which are spared nothing then.
+
+    Parameters
+    ----------
+    loads, quick
+        By accelerator, of all that it can serve and of what is quick on it.
+    """
+    nums = [int(one.are_served.sum()) for one in quick]
+    is_left = not np.all(np.any([one.are_served for one in quick], axis=0))
+    apart = [
+        whole if is_left and num == max(nums) else own
+        for own, whole, num in zip(quick, loads, nums, strict=True)
+    ]
+    return None if all(map(operator.is_, apart, loads)) else apart

@@ -20,7 +20,7 @@ from quire_operator.scaling.inputs import (
     ServiceLevel,
 )
 from quire_operator.scaling.lengths import Array
-from quire_operator.scaling.loads import Load, Loads
+from quire_operator.scaling.loads import Load, Loads, keep_apart
 
 TYPICAL = (Bucket(prompt_tokens=1000.0, output_tokens=200.0, prefill_tokens=1000.0, rate=1e-6),)
 """What is planned for while nothing was asked yet."""
@@ -46,6 +46,8 @@ class Offer:
     """Of a replica an hour, assumed where the price is not known."""
     loads: Loads
     """See `Option`."""
+    quick_loads: Loads
+    """See `Capacity`."""
     capacity: Capacity | None
     """None: nothing is known of it."""
 
@@ -68,6 +70,24 @@ class Offers:
     def nothing(self) -> Loads:
         """Of what cannot be used."""
         return Loads.none(len(self.mix))
+
+    @cached_property
+    def loads(self) -> Mapping[str, Loads]:
+        """Of what each can serve, by accelerator."""
+        return {one.accelerator.name: one.loads for one in self.offers}
+
+    @cached_property
+    def apart(self) -> Mapping[str, Loads]:
+        """Loads where long prompts are kept apart, by accelerator; empty: it makes no difference.
+
+        Replicas that are spared the longest prompts do more of the others, and the faster ones do
+        them at little cost. Which is cheaper depends on what there is.
+        """
+        found = keep_apart(
+            [one.loads for one in self.offers], [one.quick_loads for one in self.offers]
+        )
+        names = [one.accelerator.name for one in self.offers]
+        return {} if found is None else dict(zip(names, found, strict=True))
 
     @property
     def are_known(self) -> bool:
@@ -184,9 +204,9 @@ def make_offers(
     for one in usable:
         what = done[one.name]
         if isinstance(what, Capacity):
-            loads = what.loads
+            loads, quick_loads = what.loads, what.quick_loads
         elif what is None and not known:
-            loads = Loads.alike(_ALMOST_NOTHING, len(mix))
+            loads = quick_loads = Loads.alike(_ALMOST_NOTHING, len(mix))
         else:
             continue
         offers.append(
@@ -194,6 +214,7 @@ def make_offers(
                 accelerator=one,
                 cost=costs[one.name],
                 loads=loads,
+                quick_loads=quick_loads,
                 capacity=what if isinstance(what, Capacity) else None,
             )
         )
@@ -307,7 +328,7 @@ def _tolerate(
     )
     if not isinstance(without, Capacity):
         return offer
-    return replace(offer, loads=offer.loads.filled(is_late, without.loads))
+    return _with_more(offer, offer.loads.filled(is_late, without.loads))
 
 
 def _serve_hardest(
@@ -344,7 +365,13 @@ def _serve_hardest(
                 f" {slo.first_token_seconds:g} s on any accelerator: {name} is the fastest",
             )
         )
-    return [replace(one, loads=loads) if one is best else one for one in offers]
+    return [_with_more(one, loads) if one is best else one for one in offers]
+
+
+def _with_more(offer: Offer, loads: Loads) -> Offer:
+    """One that takes more than it serves in time."""
+    is_spared = offer.quick_loads is not offer.loads
+    return replace(offer, loads=loads, quick_loads=offer.quick_loads if is_spared else loads)
 
 
 def _costs(service: ServiceInputs, findings: list[Finding]) -> dict[str, float]:

@@ -8,6 +8,7 @@ target, and the mean and its usual deviation within what there is.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import NormalDist
 
 from quire_operator.scaling.clamping import Limit, Limits
@@ -16,7 +17,8 @@ from quire_operator.scaling.fleet import Fleet
 from quire_operator.scaling.inputs import ServiceInputs
 from quire_operator.scaling.mix import Mix, Option, choose
 from quire_operator.scaling.offers import Offers
-from quire_operator.scaling.spreading import carry, least_cost
+from quire_operator.scaling.spreading import Carried, carry, least_cost
+from quire_operator.scaling.ways import choose_of
 
 SLACK = 0.1
 """So much over the target adds no replica yet."""
@@ -28,6 +30,8 @@ _EVENED_OUT = 0.5
 """What is left of a deviation after requests have waited, within what is promised, for it to pass.
 """
 _FULL = 1.0 + 1e-3
+_SEVERAL = 2
+"""Accelerators: where there is one, it takes everything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,20 +45,39 @@ class Sizing:
 
     def load(self, counts: Mapping[str, int], rates: Sequence[float]) -> float:
         """Load of these replicas; 1 is the target."""
-        return carry(self.options(), counts, rates).load
+        return self.spread(counts, rates).load
+
+    def spread(
+        self, counts: Mapping[str, int], rates: Sequence[float], low_enough: float = 0.0
+    ) -> Carried:
+        """How these replicas carry it best: all sharing all, or with long prompts kept apart.
+
+        Parameters
+        ----------
+        low_enough
+            A load for which no better way is looked for.
+        """
+        whole = carry(self._sharing, counts, rates)
+        num = sum(1 for count in counts.values() if count > 0)
+        is_best = whole.load <= low_enough or math.isinf(whole.load)
+        if is_best or num < _SEVERAL or not self._apart:
+            return whole
+        apart = carry(self._apart, counts, rates)
+        return apart if apart.load < whole.load else whole
 
     def is_enough(self, counts: Mapping[str, int], rates: Sequence[float]) -> bool:
         """Whether these replicas carry all."""
-        return sum(counts.values()) > 0 and self.load(counts, rates) <= _FULL
+        is_any = sum(counts.values()) > 0
+        return is_any and self.spread(counts, rates, low_enough=_FULL).load <= _FULL
 
     def grow(self, rates: Sequence[float]) -> Mix:
         """The cheapest replicas to add to those that there are."""
         fleet = self.fleet
         clamped = self.limits.clamp(fleet.ordered)
-        options = []
+        made = []
         for limit in self.limits.limits:
             ordered, kept = fleet.ordered[limit.name], clamped[limit.name]
-            options.append(
+            made.append(
                 self._option(
                     limit,
                     lowest=kept,
@@ -62,20 +85,18 @@ class Sizing:
                     num_idle=min(ordered - fleet.useful[limit.name], kept),
                 )
             )
-        return choose(options, rates, self.limits.bounds)
+        return self._choose(made, rates)
 
     def afresh(self, rates: Sequence[float]) -> Mix:
         """The cheapest replicas, whatever there is: what has to come costs a little."""
         fleet = self.fleet
-        options = []
+        made = []
         for limit in self.limits.limits:
             most = fleet.useful[limit.name] if limit.name in fleet.blocked else limit.highest
             if self.offers.find(limit.name) is None:
                 most = limit.lowest  # it would be of no use
-            options.append(
-                self._option(limit, lowest=limit.lowest, highest=min(most, limit.highest))
-            )
-        return choose(options, rates, self.limits.bounds)
+            made.append(self._option(limit, lowest=limit.lowest, highest=min(most, limit.highest)))
+        return self._choose(made, rates)
 
     def has_surplus(self, rates: Sequence[float]) -> bool:
         """Whether any replica may go: then `shrink` says which; it takes longer."""
@@ -99,24 +120,24 @@ class Sizing:
             more = useful[one.name] and one.name not in blocked
             most = useful[one.name] if self.offers.find(one.name) else one.lowest
             tried[one.name] = max(min(most + bool(more), one.highest), one.lowest)
-        return self.limits.allow(tried) and self.load(tried, rates) <= 1.0
+        return self.limits.allow(tried) and self.spread(tried, rates, low_enough=1.0).load <= 1.0
 
     def least_cost(self, rates: Sequence[float]) -> float:
         """What no other replicas for these rates can cost less than."""
-        return least_cost(self.options(), rates)
+        return min(least_cost(one, rates) for one in (self._sharing, self._apart) if one)
 
     def shrink(self, rates: Sequence[float]) -> Mix:
         """The cheapest part of what there is that is not below the minimum.
 
         Of what is on its way, none is given up.
         """
-        options = []
+        made = []
         for one in self.limits.limits:
             useful = self.fleet.useful[one.name]
             is_coming = useful > self.fleet.ready[one.name]
             lowest = useful if is_coming else min(one.lowest, useful)
-            options.append(self._option(one, lowest=lowest, highest=useful))
-        return self._with_fewest(choose(options, rates, self.limits.bounds))
+            made.append(self._option(one, lowest=lowest, highest=useful))
+        return self._with_fewest(self._choose(made, rates))
 
     def _with_fewest(self, mix: Mix) -> Mix:
         """With as many of what is of no use as makes the minimum: it may be of use yet."""
@@ -144,18 +165,32 @@ class Sizing:
     def _is_of_use(self, limit: Limit) -> bool:
         return limit.name not in self.fleet.blocked and self.offers.find(limit.name) is not None
 
-    def options(self) -> list[Option]:
-        """All accelerators, without bounds."""
+    @cached_property
+    def _sharing(self) -> list[Option]:
+        """All accelerators, without bounds, where each takes whatever it can serve."""
         return [self._option(one) for one in self.limits.limits]
+
+    @cached_property
+    def _apart(self) -> list[Option]:
+        """The same where long prompts are kept apart; empty: it makes no difference."""
+        return self._keep_apart(self._sharing)
+
+    def _keep_apart(self, options: Sequence[Option]) -> list[Option]:
+        apart, nothing = self.offers.apart, self.offers.nothing
+        if not apart:
+            return []
+        return [replace(one, loads=apart.get(one.name, nothing)) for one in options]
+
+    def _choose(self, options: Sequence[Option], rates: Sequence[float]) -> Mix:
+        return choose_of([options, self._keep_apart(options)], rates, self.limits.bounds)
 
     def _option(
         self, limit: Limit, *, lowest: int = 0, highest: int = 0, num_idle: int = 0
     ) -> Option:
-        offer = self.offers.find(limit.name)
         return Option(
             name=limit.name,
             cost=limit.cost,
-            loads=offer.loads if offer else self.offers.nothing,
+            loads=self.offers.loads.get(limit.name, self.offers.nothing),
             lowest=lowest,
             highest=max(highest, lowest),
             current=self.fleet.ordered[limit.name],

@@ -1,0 +1,50 @@
+"""The cheapest replicas where the same accelerators may be loaded in several ways.
+
+All may take whatever they can serve, or long prompts are kept apart on the fast ones: which is
+cheaper depends on the traffic, the prices and what there is.
+"""
+
+from collections.abc import Sequence
+
+from quire_operator.scaling.mix import MOVE_COST, Bounds, Mix, Option, choose
+from quire_operator.scaling.spreading import least_cost
+
+_WORTH_A_LOOK = 0.02
+"""Of the cost, that parts of replicas would have to save: whole ones save less."""
+_ALIKE = 1e-4
+"""Part of the load, that is as good as nothing."""
+
+
+def choose_of(ways: Sequence[Sequence[Option]], rates: Sequence[float], bounds: Bounds) -> Mix:
+    """Choose what leaves the least unserved; of those, what costs the least, its coming included.
+
+    Parameters
+    ----------
+    ways
+        The same accelerators with other loads, or none of them. The first way counts unless another
+        is better.
+    """
+    best = choose(ways[0], rates, bounds)
+    best_costs = _costs(best, ways[0])
+    for options in ways[1:]:
+        if not options or (best.is_feasible and not _may_save(options, rates, best)):
+            continue
+        mix = choose(options, rates, bounds)
+        costs = _costs(mix, options)
+        is_more = mix.unserved < best.unserved - _ALIKE
+        if is_more or (mix.unserved <= best.unserved + _ALIKE and costs < best_costs):
+            best, best_costs = mix, costs
+    return best
+
+
+def _may_save(options: Sequence[Option], rates: Sequence[float], best: Mix) -> bool:
+    """Whether others could cost less: a look that takes a tenth of the time."""
+    if all(best.replicas[one.name] <= one.lowest for one in options):
+        return False
+    return least_cost(options, rates) < (1.0 - _WORTH_A_LOOK) * best.cost
+
+
+def _costs(mix: Mix, options: Sequence[Option]) -> float:
+    """An hour, with what has to come."""
+    coming = sum(one.cost * max(mix.replicas[one.name] - one.current, 0) for one in options)
+    return mix.cost + MOVE_COST * coming

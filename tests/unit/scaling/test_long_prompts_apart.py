@@ -1,0 +1,101 @@
+"""Long prompts that are kept apart on fast accelerators."""
+
+import numpy as np
+import pytest
+
+from quire_operator.scaling.answers import Bucket
+from quire_operator.scaling.capacity import Capacity, capacity
+from quire_operator.scaling.clamping import Limit, Limits, consistent
+from quire_operator.scaling.fleet import see_fleet
+from quire_operator.scaling.inputs import Capability, ServiceLevel
+from quire_operator.scaling.loads import Load, Loads, keep_apart
+from quire_operator.scaling.mix import Bounds, Option, choose
+from quire_operator.scaling.offers import make_offers
+from quire_operator.scaling.sizing import Sizing
+from quire_operator.scaling.ways import choose_of
+from tests.unit.scaling.worlds import capability, service
+
+CHAT = ServiceLevel(first_token_seconds=2.0, per_token_seconds=0.06)
+MIX = (
+    Bucket(prompt_tokens=300, output_tokens=200, prefill_tokens=300, rate=18.0),
+    Bucket(prompt_tokens=3000, output_tokens=200, prefill_tokens=3000, rate=4.0),
+)
+"""Long prompts take a T4 more than half of the promised time, and less than all of it."""
+
+
+def loads(*parts: float | None) -> Loads:
+    """By bucket, of memory and time alike."""
+    return Loads.of([None if one is None else Load(memory=one, time=one) for one in parts])
+
+
+def of_gpu(gpu: str) -> Capacity:
+    """What a GPU does of the mix."""
+    known: Capability = capability(gpu)
+    found = capacity(known, None, MIX, CHAT, 0.75)
+    assert isinstance(found, Capacity)
+    return found
+
+
+def sizing(**ordered: int) -> Sizing:
+    """Of a service with such replicas."""
+    made = service(*ordered, ordered=ordered)
+    offers = make_offers(made, {}, MIX)
+    limits: Limits = consistent(
+        [
+            Limit(name=name, cost=offers.costs[name], lowest=0, highest=30, is_doubtful=False)
+            for name in ordered
+        ],
+        fewest=1,
+        most=30,
+        most_cost=None,
+        rooms=(),
+    )
+    return Sizing(service=made, offers=offers, fleet=see_fleet(made, {}), limits=limits)
+
+
+def test_a_slow_gpu_that_is_spared_long_prompts_does_more_of_the_short_ones() -> None:
+    slow, fast = of_gpu("t4"), of_gpu("h100")
+    assert slow.loads.are_served.tolist() == [True, True]
+    assert slow.quick_loads.are_served.tolist() == [True, False]
+    assert slow.quick_loads.time[0] < 0.9 * slow.loads.time[0]
+    assert fast.quick_loads is fast.loads
+
+
+def test_what_is_long_for_all_goes_to_the_fastest_which_is_spared_nothing() -> None:
+    slow, fast = loads(1.0, 2.0, 4.0), loads(0.5, 1.0, 2.0)
+    slow_quick, fast_quick = loads(0.6, None, None), loads(0.4, 0.8, None)
+    assert keep_apart([slow, fast], [slow_quick, fast_quick]) == [slow_quick, fast]
+    assert keep_apart([slow], [slow_quick]) is None
+    assert keep_apart([slow, fast], [slow, fast]) is None
+    assert keep_apart([], []) is None
+
+
+def test_the_cheaper_way_is_chosen_and_what_serves_more_before_it() -> None:
+    def option(name: str, cost: float, own: Loads) -> Option:
+        return Option(name=name, cost=cost, loads=own, highest=30, current=30)
+
+    sharing = [option("slow", 1.0, loads(1.0, 2.0)), option("fast", 6.0, loads(0.1, 0.3))]
+    apart = [option("slow", 1.0, loads(0.5, None)), option("fast", 6.0, loads(0.1, 0.3))]
+    bounds, rates = Bounds(most=30), [10.0, 3.0]
+    assert choose(sharing, rates, bounds).cost > 11.0
+    found = choose_of([sharing, apart], rates, bounds)
+    assert found.replicas == {"slow": 5, "fast": 1}
+    assert found.shares["slow"] == pytest.approx((found.shares["slow"][0], 0.0))
+    few = Bounds(most=4)
+    unserved = choose_of([apart, sharing], rates, few).unserved
+    assert unserved == min(choose(one, rates, few).unserved for one in (sharing, apart))
+    assert choose_of([sharing, []], rates, bounds) == choose(sharing, rates, bounds)
+
+
+def test_replicas_carry_their_load_in_the_way_that_is_lighter() -> None:
+    both = sizing(t4=4, h100=1)
+    rates = [one.rate for one in MIX]
+    assert both.offers.apart["t4"].are_served.tolist() == [True, False]
+    carried = both.spread({"t4": 4, "h100": 1}, rates)
+    assert carried.shares["t4"][1] == 0.0
+    assert carried.load == both.load({"t4": 4, "h100": 1}, rates)
+    # alone it takes everything
+    alone = sizing(t4=4)
+    assert alone.offers.apart == {}
+    assert np.isfinite(alone.load({"t4": 4}, rates))
+    assert np.isfinite(both.load({"t4": 4, "h100": 0}, rates))
