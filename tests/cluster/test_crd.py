@@ -337,6 +337,9 @@ def test_columns_and_categories(api_cluster: Cluster) -> None:
         "REASON",
         "AGE",
         "ACCELERATORS",
+        "BLOCKS",
+        "LOADING",
+        "TOKENS/S",
         "COST",
     ]
 

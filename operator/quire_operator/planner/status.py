@@ -54,6 +54,16 @@ def status_of(
         hourly_cost=_cost(observed, placement),
         admission_state=_admission_state(observed, findings),
         ready_on=_ready_on(accelerators),
+        blocks_held_percent=_percent(
+            [*observed.engines.values()],
+            [one.num_held for one in observed.engines.values()],
+            _MOST_HELD,
+        ),
+        loading_percent=min(
+            (one.loading_percent for one in accelerators if one.loading_percent is not None),
+            default=None,
+        ),
+        tokens_per_second=_tokens_per_second(accelerators),
         accelerators=accelerators,
         conditions=conditions(observed, placement, findings, misfits, settings, now),
         last_scaling_decision=observed.last_scaling or before.last_scaling_decision,
@@ -95,6 +105,13 @@ def _accelerators(observed: Observed, placement: Placement) -> tuple[Accelerator
 
 def _ready_on(accelerators: tuple[AcceleratorStatus, ...]) -> str:
     return ", ".join(f"{one.ready}/{one.desired} {one.name}" for one in accelerators if one.desired)
+
+
+def _tokens_per_second(accelerators: tuple[AcceleratorStatus, ...]) -> int | None:
+    """None where it is not known of all that answer."""
+    there = [one for one in accelerators if one.ready]
+    rates = [one.ready * one.tokens_per_second for one in there if one.tokens_per_second]
+    return sum(rates) if there and len(rates) == len(there) else None
 
 
 def _percent(engines: list[Engine], parts: list[int], most: int) -> int | None:

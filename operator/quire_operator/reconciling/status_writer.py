@@ -111,7 +111,13 @@ def without_figures(status: InferenceServiceStatus) -> InferenceServiceStatus:
         )
         for one in status.accelerators
     )
-    return structs.replace(status, accelerators=bare)
+    return structs.replace(
+        status,
+        accelerators=bare,
+        blocks_held_percent=None,
+        loading_percent=None,
+        tokens_per_second=None,
+    )
 
 
 def _body(service: Key, status: InferenceServiceStatus) -> Body:

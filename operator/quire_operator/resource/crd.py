@@ -98,6 +98,9 @@ def _columns() -> list[dict[str, Any]]:
         _column("Reason", f"{ready}.reason"),
         _column("Age", ".metadata.creationTimestamp", "date"),
         _column("Accelerators", ".status.readyOn", is_wide=True),
+        _column("Blocks", ".status.blocksHeldPercent", "integer", is_wide=True),
+        _column("Loading", ".status.loadingPercent", "integer", is_wide=True),
+        _column("Tokens/s", ".status.tokensPerSecond", "integer", is_wide=True),
         _column("Cost", ".status.hourlyCost", is_wide=True),
     ]
 

@@ -185,6 +185,13 @@ class InferenceServiceStatus(Part, frozen=True, kw_only=True, omit_defaults=Fals
     ready_on: Annotated[str, Meta(max_length=1024)] = ""
     """Replicas that answer, of those wanted, by accelerator: `1/2 l4, 1/1 h100`. In words, because
     a column of kubectl shows the first of a list alone."""
+    blocks_held_percent: Annotated[int, Meta(ge=0, le=100)] | None = None
+    """KV blocks that running requests hold, of those of all engines, rounded to 5."""
+    loading_percent: Annotated[int, Meta(ge=0, le=100)] | None = None
+    """How far the replica has come that is behind all others on its way to be ready, rounded to 5.
+    """
+    tokens_per_second: Annotated[int, Meta(ge=0)] | None = None
+    """Tokens that the replicas that answer generate together at the service level, as measured."""
     admission_state: AdmissionState | None = None
     """Whether requests are let in."""
     accelerators: Annotated[

@@ -23,6 +23,9 @@ _SAID: dict[FindingCode, str] = {
     "PriceUnknown": "an accelerator has no costPerHour: the dearest one is assumed",
 }
 """The most important first."""
+_SAYS_WHEN = ("ReplicasFail", "ShortOfGpus")
+"""Of these the finding's own words are told: they name the next try, and are the same until then.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +54,7 @@ def outcome_of(decision: ServiceDecision) -> Outcome:
     codes = {one.code for one in decision.findings}
     code = next((one for one in _SAID if one in codes), None)
     words = _SAID[code] if code else "replicas follow the traffic; lastScalingDecision says why"
-    if code == "ReplicasFail":  # what it says is the same until the next try
+    if code in _SAYS_WHEN:
         words = "; ".join(one.message for one in decision.findings if one.code == code)
     unheard = [
         one.message for one in decision.findings if one.code in ("NoMetrics", "MetricsStale")

@@ -7,6 +7,7 @@ from msgspec import structs
 from quire_operator.planner.observed import LoadingEngine
 from quire_operator.planner.plan import Plan, plan
 from quire_operator.reconciling.status_writer import without_figures
+from quire_operator.scaling.outcome import Outcome
 from tests.unit.control.builders import (
     H100,
     L4,
@@ -53,6 +54,7 @@ def test_figures_are_rounded_so_that_they_are_rarely_written() -> None:
 
     assert made[0].status == made[1].status
     assert made[0].status.accelerators[0].blocks_held_percent == 10
+    assert made[0].status.blocks_held_percent == 10
     assert made[0].status.resolved_revision == "abc"
     assert said(made[0], "MetricsFresh")[0] == "True"
     assert said(cluster.plan(), "MetricsFresh")[:2] == ("Unknown", "NotAskedYet")
@@ -68,6 +70,8 @@ def test_how_far_a_model_has_come_is_a_figure_and_what_it_is_at_a_transition() -
     nothing, half = at(), at(LoadingEngine("Fetching", 50), LoadingEngine("Loading", 5))
     (accelerator,) = half.status.accelerators
     assert (accelerator.loading_phase, accelerator.loading_percent) == ("Fetching", 50)
+    assert half.status.loading_percent == 50
+    assert nothing.status.loading_percent is None
     assert said(nothing, "ModelLoaded")[1] == "Loading"
     assert said(half, "ModelLoaded") == (
         "False",
@@ -120,3 +124,19 @@ def test_progress_is_rounded_down_so_that_the_end_is_the_end() -> None:
     for fraction, percent in fractions.items():
         found = engine(0, loading={"phase": "fetching", "stage": "x", "fraction": fraction})
         assert found.loading == LoadingEngine("Fetching", percent)
+
+
+def test_tokens_of_the_service_are_those_of_what_answers_and_none_if_some_are_not_known() -> None:
+    cluster = Cluster(
+        service(L4 | {"minReplicas": 2}, H100 | {"minReplicas": 1}, **external(3)),
+        {"l4": 2, "h100": 1},
+    )
+    cluster.settle()
+
+    def tokens(**each: int) -> int | None:
+        scaled = Outcome(replicas={"l4": 2, "h100": 1}, tokens_per_second=each)
+        made = plan(replace(cluster.observe(), scaled=scaled), SETTINGS, NOW)
+        return made.status.tokens_per_second
+
+    assert tokens(l4=300, h100=5000) == 5600
+    assert tokens(l4=300) is None
