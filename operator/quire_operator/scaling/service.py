@@ -296,14 +296,13 @@ def _move(case: Case, rates: list[float]) -> Step | None:
     sizing, fleet, limits = case.sizing, case.fleet, case.limits
     costs = limits.cost(fleet.ordered)
     is_enough = sizing.is_enough(fleet.useful, case.rates_at_peak)
-    least = sizing.least_cost(rates)
-    is_best = costs - least < _WORTH_MOVING * costs
-    if is_enough and (is_best or case.has_added_lately):
+    # no move follows what was added lately, so that nobody looks for what it could save
+    least = costs if case.has_added_lately else sizing.least_cost(rates)
+    if is_enough and costs - least < _WORTH_MOVING * costs:
         return None
     wanted = [rate * (1.0 + _MOVE_MARGIN) for rate in rates]
     saved = costs - _ALMOST * (1.0 + _MOVE_MARGIN) * least  # at most, by parts of replicas
-    is_vain = case.has_added_lately or saved < _WORTH_MOVING * costs
-    if is_vain and sizing.may_surely_carry(wanted):
+    if saved < _WORTH_MOVING * costs and sizing.may_surely_carry(wanted):
         return None
     mix = sizing.afresh(wanted)
     if not mix.is_feasible:
