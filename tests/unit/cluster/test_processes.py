@@ -40,8 +40,9 @@ def test_a_started_process_is_found_by_its_role(launcher: Launcher) -> None:
 
 
 def test_what_a_program_starts_is_not_taken_for_it(launcher: Launcher) -> None:
-    launcher.start("starter", ["sh", "-c", "sleep 600"])
-    wait_until(lambda: bool(launcher.running()), seconds=60)
+    launcher.start("starter", ["sh", "-c", "exec sleep 600"])
+    # until then it is the program itself
+    wait_until(lambda: [one.command for one in launcher.running()] == ["sleep"], seconds=60)
     assert not launcher.is_running("starter")
     launcher.kill("starter")
     assert launcher.running() == []
