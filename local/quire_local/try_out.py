@@ -7,6 +7,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from quire_engine.__main__ import report_errors
+from quire_engine.errors import ConfigError
+from quire_engine.server.listener import listen
 from quire_local.asking import AnswerError, Question, served_model, stream_answer
 from quire_local.up.command import parser, up
 
@@ -24,7 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _try_out(argv: Sequence[str], file: Path) -> int:
     flags = parser(prog="python -m quire_local.try_out", default_file=str(file))
-    return up(flags.parse_args(argv), _show)
+    parsed = flags.parse_args(argv)
+    try:
+        listen(parsed.host, parsed.port).close()
+    except ConfigError as error:
+        raise ConfigError(f"{error}; with make: make run PORT=8080") from error
+    return up(parsed, _show)
 
 
 def _show(url: str) -> None:

@@ -206,6 +206,7 @@ def test_a_port_that_is_taken_is_told_and_nothing_else(tmp_path: Path, flag: str
             assert named <= set(re.findall("--[a-z-]+", parser().format_help()))
             assert "Traceback" not in up.output
             assert "is started again" not in up.output
+            assert up.output.count("quire: error:") == 1
 
 
 def test_make_run_asks_a_real_model_and_goes_on_serving(tmp_path: Path) -> None:

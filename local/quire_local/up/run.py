@@ -20,6 +20,7 @@ import httpx
 import msgspec
 
 from quire_engine.errors import ConfigError, QuireError
+from quire_engine.server.listener import listen
 from quire_local.up.control import Control, Given
 from quire_local.up.engine import Tools
 from quire_local.up.folder import run_folder
@@ -74,6 +75,7 @@ def run(settings: UpSettings, terminal: Terminal, on_ready: OnReady | None = Non
         It could not start, or no service can ever become ready.
     """
     watched = WatchedFile(settings.file)
+    listen(settings.host, settings.port).close()  # one that is taken is told before engines start
     with run_folder() as folder:
         return asyncio.run(_Run(settings, terminal, watched, folder, on_ready).run())
 
