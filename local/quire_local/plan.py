@@ -155,6 +155,11 @@ def _describe(
         "",
         f"for the mean of all traffic: {_words(mix.replicas)}, ${mix.cost:.2f} an hour{unserved}",
     ]
+    if sum(1 for count in mix.replicas.values() if count) > 1:
+        lines.append(
+            "requests/s are of replicas that get prompts of all lengths: beside faster ones, which"
+            " get the long ones, they do more"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -94,6 +94,17 @@ def test_a_plan_says_what_it_does_not_know_and_who_does(capsys: pytest.CaptureFi
     assert main(["simulate", *INT4, "--scaler", "fixed", "--fixed", found[1]]) == 0
 
 
+def test_a_plan_says_why_a_mix_does_more_than_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    traffic = ("--generate", "poisson", "--requests-per-second", "22", "--seconds", "10m")
+    told = {}
+    for gpus in ("t4,l4", "t4"):
+        assert main(["plan", *traffic, "--quantization", "int4", "--gpu", gpus]) == 0
+        told[gpus] = capsys.readouterr().out
+    assert re.search(r"traffic: \d+ t4, \d+ l4", told["t4,l4"])
+    assert "which get the long ones, they do more" in told["t4,l4"]
+    assert "they do more" not in told["t4"]
+
+
 def test_a_target_is_a_part_of_what_admission_lets_in(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *INT4, "--target", "75", "--admission", "60"]) == 0
     assert "for the mean of all traffic" in capsys.readouterr().out
