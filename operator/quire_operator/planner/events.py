@@ -76,6 +76,8 @@ def _transitions(before: InferenceServiceStatus, after: InferenceServiceStatus) 
 
 
 def _has_changed(old: Condition | None, new: Condition) -> bool:
+    if new.status == "Unknown":
+        return False  # what nobody knows yet is no news
     if old is None:
         return new.status == ("True" if new.type in _GOOD_WHEN_FALSE else "False")
     return (old.status, old.reason) != (new.status, new.reason)
@@ -83,6 +85,6 @@ def _has_changed(old: Condition | None, new: Condition) -> bool:
 
 def _event(condition: Condition) -> Event:
     is_good = condition.status == ("False" if condition.type in _GOOD_WHEN_FALSE else "True")
-    is_harmless = condition.type == "Progressing" or condition.status == "Unknown"
+    is_harmless = condition.type == "Progressing"
     kind = "Normal" if is_good or is_harmless else "Warning"
     return Event(kind, condition.reason, condition.message or condition.type)

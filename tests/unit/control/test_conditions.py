@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+from msgspec import structs
+
+from quire_operator.planner.events import transitions
 from quire_operator.planner.plan import plan
 from quire_operator.resource.status import CONDITION_TYPES
 from tests.unit.control.builders import CPU, H100, L4, NOW, SETTINGS, Cluster, external, service
@@ -161,3 +164,19 @@ def test_times_of_transition_are_kept_and_nothing_is_said_twice() -> None:
     again = cluster.plan()
     assert again.events == ()
     assert again.status == cluster.service.status
+
+
+def test_what_nobody_knows_yet_is_no_event() -> None:
+    cluster = Cluster(service(L4, **external(1)), {"l4": 1})
+    cluster.settle()
+    settled = cluster.plan().status
+    (known,) = [one for one in settled.conditions if one.type == "GPUsAvailable"]
+
+    def told(status: str, reason: str) -> list[str]:
+        other = structs.replace(known, status=status, reason=reason)
+        conditions = tuple(other if one is known else one for one in settled.conditions)
+        after = structs.replace(settled, conditions=conditions)
+        return [one.reason for one in transitions(settled, after, "Auto")]
+
+    assert told("Unknown", "NotScheduledYet") == []
+    assert told("False", "NoNodes") == ["NoNodes"]
