@@ -127,11 +127,12 @@ def capacity(
         )
     whole = engine.work_on(_Mean.of(lengths, served), lengths, served)
     quick = engine.serves(lengths, _QUICK_SHARE)
-    if not quick.any() or (quick == served).all():
+    if (quick == served).all():
         return whole
-    return replace(
-        whole, quick_loads=engine.work_on(_Mean.of(lengths, quick), lengths, quick).loads
-    )
+    loads = Loads.none(len(mix))
+    if quick.any():
+        loads = engine.work_on(_Mean.of(lengths, quick), lengths, quick).loads
+    return replace(whole, quick_loads=loads)
 
 
 def milliseconds(seconds: float) -> str:

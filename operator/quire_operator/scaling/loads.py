@@ -1,7 +1,6 @@
 """What requests take of a replica, by bucket: arrays, for there are hundreds in each decision."""
 
 import math
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -68,7 +67,8 @@ class Loads:
 def keep_apart(loads: Sequence[Loads], quick: Sequence[Loads]) -> list[Loads] | None:
     """Loads where each accelerator is spared the prompts that are long for it; None: none is.
 
-    What is quick on none goes to those on which the most is, which are spared nothing then.
+    What is quick on none goes to those on which the most is, which are spared nothing then. One on
+    which nothing is quick has nothing: faster ones are not spared what it would take.
 
     Parameters
     ----------
@@ -81,4 +81,7 @@ def keep_apart(loads: Sequence[Loads], quick: Sequence[Loads]) -> list[Loads] | 
         whole if is_left and num == max(nums) else own
         for own, whole, num in zip(quick, loads, nums, strict=True)
     ]
-    return None if all(map(operator.is_, apart, loads)) else apart
+    is_spared = any(
+        own is not whole and own.are_served.any() for own, whole in zip(apart, loads, strict=True)
+    )
+    return apart if is_spared else None

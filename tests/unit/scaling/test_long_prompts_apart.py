@@ -36,10 +36,10 @@ def of_gpu(gpu: str) -> Capacity:
     return found
 
 
-def sizing(**ordered: int) -> Sizing:
+def sizing(mix: tuple[Bucket, ...] = MIX, **ordered: int) -> Sizing:
     """Of a service with such replicas."""
     made = service(*ordered, ordered=ordered)
-    offers = make_offers(made, {}, MIX)
+    offers = make_offers(made, {}, mix)
     limits: Limits = consistent(
         [
             Limit(name=name, cost=offers.costs[name], lowest=0, highest=30, is_doubtful=False)
@@ -99,3 +99,18 @@ def test_replicas_carry_their_load_in_the_way_that_is_lighter() -> None:
     assert alone.offers.apart == {}
     assert np.isfinite(alone.load({"t4": 4}, rates))
     assert np.isfinite(both.load({"t4": 4, "h100": 0}, rates))
+
+
+def test_no_gpu_is_spared_what_a_slower_one_would_take() -> None:
+    long = tuple(
+        Bucket(prompt_tokens=one, output_tokens=200, prefill_tokens=one, rate=2.0)
+        for one in (2800, 4500)
+    )
+    slow, faster = sizing(long, t4=3), sizing(long, a10g=3)
+    assert [one.quick_loads.are_served.tolist() for one in slow.offers.offers] == [[False, False]]
+    assert [one.quick_loads.are_served.tolist() for one in faster.offers.offers] == [[True, False]]
+    assert sizing(long, t4=3, a10g=3).offers.apart == {}
+    assert (
+        keep_apart([loads(2.0, 3.0), loads(1.0, 1.0)], [loads(None, None), loads(0.5, None)])
+        is None
+    )
