@@ -20,7 +20,7 @@ from quire_operator.scaling.inputs import (
     ServiceLevel,
 )
 from quire_operator.scaling.lengths import Array
-from quire_operator.scaling.loads import Load, Loads, keep_apart
+from quire_operator.scaling.loads import Load, Loads
 
 TYPICAL = (Bucket(prompt_tokens=1000.0, output_tokens=200.0, prefill_tokens=1000.0, rate=1e-6),)
 """What is planned for while nothing was asked yet."""
@@ -77,17 +77,9 @@ class Offers:
         return {one.accelerator.name: one.loads for one in self.offers}
 
     @cached_property
-    def apart(self) -> Mapping[str, Loads]:
-        """Loads where long prompts are kept apart, by accelerator; empty: it makes no difference.
-
-        Replicas that are spared the longest prompts do more of the others, and the faster ones do
-        them at little cost. Which is cheaper depends on what there is.
-        """
-        found = keep_apart(
-            [one.loads for one in self.offers], [one.quick_loads for one in self.offers]
-        )
-        names = [one.accelerator.name for one in self.offers]
-        return {} if found is None else dict(zip(names, found, strict=True))
+    def quick_loads(self) -> Mapping[str, Loads]:
+        """The same of what is quick on each."""
+        return {one.accelerator.name: one.quick_loads for one in self.offers}
 
     @property
     def are_known(self) -> bool:

@@ -15,6 +15,7 @@ from quire_operator.scaling.clamping import Limit, Limits
 from quire_operator.scaling.demand import Demand
 from quire_operator.scaling.fleet import Fleet
 from quire_operator.scaling.inputs import ServiceInputs
+from quire_operator.scaling.loads import keep_apart
 from quire_operator.scaling.mix import Mix, Option, choose
 from quire_operator.scaling.offers import Offers
 from quire_operator.scaling.spreading import Carried, carry, least_cost
@@ -57,12 +58,13 @@ class Sizing:
         low_enough
             A load for which no better way is looked for.
         """
-        whole = carry(self._sharing, counts, rates)
-        num = sum(1 for count in counts.values() if count > 0)
-        is_best = whole.load <= low_enough or math.isinf(whole.load)
-        if is_best or num < _SEVERAL or not self._apart:
+        whole = carry(self.options, counts, rates)
+        if whole.load <= low_enough or math.isinf(whole.load):
             return whole
-        apart = carry(self._apart, counts, rates)
+        there = [one for one in self.options if counts.get(one.name, 0) > 0]
+        if len(there) < _SEVERAL or not (options := self._keep_apart(there)):
+            return whole
+        apart = carry(options, counts, rates)
         return apart if apart.load < whole.load else whole
 
     def is_enough(self, counts: Mapping[str, int], rates: Sequence[float]) -> bool:
@@ -124,7 +126,9 @@ class Sizing:
 
     def least_cost(self, rates: Sequence[float]) -> float:
         """What no other replicas for these rates can cost less than."""
-        return min(least_cost(one, rates) for one in (self._sharing, self._apart) if one)
+        possible = [one for one in self.options if one.name in self._possible]
+        ways = (self.options, self._keep_apart(possible))
+        return min(least_cost(one, rates) for one in ways if one)
 
     def shrink(self, rates: Sequence[float]) -> Mix:
         """The cheapest part of what there is that is not below the minimum.
@@ -166,23 +170,34 @@ class Sizing:
         return limit.name not in self.fleet.blocked and self.offers.find(limit.name) is not None
 
     @cached_property
-    def _sharing(self) -> list[Option]:
-        """All accelerators, without bounds, where each takes whatever it can serve."""
+    def options(self) -> list[Option]:
+        """All accelerators, without bounds."""
         return [self._option(one) for one in self.limits.limits]
 
     @cached_property
-    def _apart(self) -> list[Option]:
-        """The same where long prompts are kept apart; empty: it makes no difference."""
-        return self._keep_apart(self._sharing)
-
-    def _keep_apart(self, options: Sequence[Option]) -> list[Option]:
-        apart, nothing = self.offers.apart, self.offers.nothing
-        if not apart:
-            return []
-        return [replace(one, loads=apart.get(one.name, nothing)) for one in options]
+    def _possible(self) -> set[str]:
+        """Accelerators of which there are some, or may be."""
+        able = {one.name for one in self.limits.limits if max(one.lowest, one.highest) > 0}
+        return able - self.fleet.blocked | {name for name, num in self.fleet.useful.items() if num}
 
     def _choose(self, options: Sequence[Option], rates: Sequence[float]) -> Mix:
-        return choose_of([options, self._keep_apart(options)], rates, self.limits.bounds)
+        possible = [one for one in options if max(one.lowest, one.highest) > 0]
+        apart = {one.name: one for one in self._keep_apart(possible)}
+        other = [apart.get(one.name, one) for one in options] if apart else []
+        return choose_of([options, other], rates, self.limits.bounds)
+
+    def _keep_apart(self, options: Sequence[Option]) -> list[Option]:
+        """The same where long prompts are kept apart; empty: it makes no difference.
+
+        Of those that are there or may come: what never comes takes no long prompts from others.
+        """
+        quick = self.offers.quick_loads
+        found = keep_apart(
+            [one.loads for one in options], [quick.get(one.name, one.loads) for one in options]
+        )
+        if found is None:
+            return []
+        return [replace(one, loads=own) for one, own in zip(options, found, strict=True)]
 
     def _option(
         self, limit: Limit, *, lowest: int = 0, highest: int = 0, num_idle: int = 0

@@ -1,5 +1,7 @@
 """Long prompts that are kept apart on fast accelerators."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from quire_operator.scaling.loads import Load, Loads, keep_apart
 from quire_operator.scaling.mix import Bounds, Option, choose
 from quire_operator.scaling.offers import make_offers
 from quire_operator.scaling.sizing import Sizing
+from quire_operator.scaling.spreading import carry
 from quire_operator.scaling.ways import choose_of
 from tests.unit.scaling.worlds import capability, service
 
@@ -36,14 +39,17 @@ def of_gpu(gpu: str) -> Capacity:
     return found
 
 
-def sizing(mix: tuple[Bucket, ...] = MIX, **ordered: int) -> Sizing:
-    """Of a service with such replicas."""
+def sizing(
+    mix: tuple[Bucket, ...] = MIX, most: Mapping[str, int] | None = None, **ordered: int
+) -> Sizing:
+    """Of a service with such replicas; `most` of each is 30 where nothing is said."""
+    highest = dict.fromkeys(ordered, 30) | dict(most or {})
     made = service(*ordered, ordered=ordered)
     offers = make_offers(made, {}, mix)
     limits: Limits = consistent(
         [
-            Limit(name=name, cost=offers.costs[name], lowest=0, highest=30, is_doubtful=False)
-            for name in ordered
+            Limit(name=name, cost=offers.costs[name], lowest=0, highest=num, is_doubtful=False)
+            for name, num in highest.items()
         ],
         fewest=1,
         most=30,
@@ -88,17 +94,27 @@ def test_the_cheaper_way_is_chosen_and_what_serves_more_before_it() -> None:
 
 
 def test_replicas_carry_their_load_in_the_way_that_is_lighter() -> None:
-    both = sizing(t4=4, h100=1)
+    both, counts = sizing(t4=4, h100=1), {"t4": 4, "h100": 1}
     rates = [one.rate for one in MIX]
-    assert both.offers.apart["t4"].are_served.tolist() == [True, False]
-    carried = both.spread({"t4": 4, "h100": 1}, rates)
+    shared = carry(both.options, counts, rates)
+    carried = both.spread(counts, rates)
+    assert carried.load < 0.99 * shared.load
     assert carried.shares["t4"][1] == 0.0
-    assert carried.load == both.load({"t4": 4, "h100": 1}, rates)
+    assert carried.load == both.load(counts, rates)
+    assert both.spread(counts, rates, low_enough=shared.load) == shared
     # alone it takes everything
-    alone = sizing(t4=4)
-    assert alone.offers.apart == {}
-    assert np.isfinite(alone.load({"t4": 4}, rates))
-    assert np.isfinite(both.load({"t4": 4, "h100": 0}, rates))
+    alone = {"t4": 4, "h100": 0}
+    assert both.load(alone, rates) == sizing(t4=4).load({"t4": 4}, rates) < np.inf
+
+
+def test_what_never_comes_takes_no_long_prompts_from_others() -> None:
+    longer = (*MIX, Bucket(prompt_tokens=6000, output_tokens=200, prefill_tokens=6000, rate=1.0))
+    two = sizing(longer, t4=6, l4=3)
+    three = sizing(longer, most={"h100": 0}, t4=6, l4=3, h100=0)
+    rates = [one.rate for one in longer]
+    counts = {"t4": 6, "l4": 3}
+    assert three.load(counts, rates) == two.load(counts, rates)
+    assert three.afresh(rates).cost == two.afresh(rates).cost
 
 
 def test_no_gpu_is_spared_what_a_slower_one_would_take() -> None:
@@ -109,7 +125,9 @@ def test_no_gpu_is_spared_what_a_slower_one_would_take() -> None:
     slow, faster = sizing(long, t4=3), sizing(long, a10g=3)
     assert [one.quick_loads.are_served.tolist() for one in slow.offers.offers] == [[False, False]]
     assert [one.quick_loads.are_served.tolist() for one in faster.offers.offers] == [[True, False]]
-    assert sizing(long, t4=3, a10g=3).offers.apart == {}
+    both, rates = sizing(long, t4=3, a10g=3), [one.rate for one in long]
+    counts = {"t4": 3, "a10g": 3}
+    assert both.spread(counts, rates) == carry(both.options, counts, rates)
     assert (
         keep_apart([loads(2.0, 3.0), loads(1.0, 1.0)], [loads(None, None), loads(0.5, None)])
         is None
