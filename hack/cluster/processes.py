@@ -87,13 +87,16 @@ class Launcher:
         self._children.append(child)
 
     def kill(self, *roles: str) -> None:
-        """Kill the processes of these roles, or all, and wait until they are gone."""
-        doomed = [p for p in self.running() if not roles or p.role in roles]
-        kill(doomed, self.mark)
-        killed = {process.pid for process in doomed}
-        for child in self._children:
-            if child.pid in killed:
-                child.wait()
+        """Kill the processes of these roles, or all, and wait until they are gone.
+
+        What they start until they end is found by the next look.
+        """
+        while doomed := [p for p in self.running() if not roles or p.role in roles]:
+            kill(doomed, self.mark)
+            killed = {process.pid for process in doomed}
+            for child in self._children:
+                if child.pid in killed:
+                    child.wait()
         self._children[:] = [child for child in self._children if child.poll() is None]
 
     def running(self) -> list[RunningProcess]:

@@ -48,6 +48,13 @@ def test_what_a_program_starts_is_not_taken_for_it(launcher: Launcher) -> None:
     assert launcher.running() == []
 
 
+def test_what_a_program_starts_while_it_is_killed_is_killed_too(launcher: Launcher) -> None:
+    launcher.start("starter", ["sh", "-c", "for _ in $(seq 300); do sleep 600 & done; wait"])
+    wait_until(lambda: len(launcher.running()) > 1, seconds=60)
+    launcher.kill("starter")
+    assert launcher.running() == []
+
+
 def test_only_the_processes_of_the_named_role_are_killed(launcher: Launcher) -> None:
     launcher.start("one/sleep", ["sleep", "600"])
     launcher.start("two/sleep", ["sleep", "600"])
