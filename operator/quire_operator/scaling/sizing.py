@@ -61,8 +61,8 @@ class Sizing:
         whole = carry(self.options, counts, rates)
         if whole.load <= low_enough or math.isinf(whole.load):
             return whole
-        there = [one for one in self.options if counts.get(one.name, 0) > 0]
-        if len(there) < _SEVERAL or not (options := self._keep_apart(there)):
+        there = frozenset(name for name, count in counts.items() if count > 0)
+        if len(there) < _SEVERAL or not (options := self._apart_of(there)):
             return whole
         apart = carry(options, counts, rates)
         return apart if apart.load < whole.load else whole
@@ -126,8 +126,7 @@ class Sizing:
 
     def least_cost(self, rates: Sequence[float]) -> float:
         """What no other replicas for these rates can cost less than."""
-        possible = [one for one in self.options if one.name in self._possible]
-        ways = (self.options, self._keep_apart(possible))
+        ways = (self.options, self._apart_of(self._possible))
         return min(least_cost(one, rates) for one in ways if one)
 
     def shrink(self, rates: Sequence[float]) -> Mix:
@@ -175,10 +174,22 @@ class Sizing:
         return [self._option(one) for one in self.limits.limits]
 
     @cached_property
-    def _possible(self) -> set[str]:
+    def _possible(self) -> frozenset[str]:
         """Accelerators of which there are some, or may be."""
         able = {one.name for one in self.limits.limits if max(one.lowest, one.highest) > 0}
-        return able - self.fleet.blocked | {name for name, num in self.fleet.useful.items() if num}
+        there = {name for name, count in self.fleet.useful.items() if count}
+        return frozenset(able - self.fleet.blocked | there)
+
+    def _apart_of(self, names: frozenset[str]) -> list[Option]:
+        """Those of these names, without bounds, where long prompts are kept apart among them."""
+        if names not in self._known_apart:
+            of_these = [one for one in self.options if one.name in names]
+            self._known_apart[names] = self._keep_apart(of_these)
+        return self._known_apart[names]
+
+    @cached_property
+    def _known_apart(self) -> dict[frozenset[str], list[Option]]:
+        return {}
 
     def _choose(self, options: Sequence[Option], rates: Sequence[float]) -> Mix:
         possible = [one for one in options if max(one.lowest, one.highest) > 0]
