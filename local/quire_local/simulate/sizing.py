@@ -6,7 +6,7 @@ oracle   the cheapest mix of each window, as if it were known and there at once:
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from quire_engine.profiles.traces import TraceRequest
@@ -22,9 +22,9 @@ from quire_local.simulate.hardware import (
 from quire_operator.scaling import inputs
 from quire_operator.scaling.answers import Bucket
 from quire_operator.scaling.capacity import Capacity, Incapable, capacity
-from quire_operator.scaling.loads import Loads, keep_apart
+from quire_operator.scaling.loads import Loads
 from quire_operator.scaling.mix import Bounds, Mix, Option
-from quire_operator.scaling.ways import choose_of
+from quire_operator.scaling.ways import choose_of, spare_the_slow
 
 WINDOW_SECONDS = 300.0
 MOST_REPLICAS = 10_000
@@ -115,12 +115,11 @@ def size(
     Requests that some type cannot serve, if they are a hundredth of all at most, count for nothing:
     the operator, too, buys no dear type for them.
     """
-    options, quick_loads = [], []
+    options, quick = [], {}
     for kind in types:
         found = measure_capacity(kind, buckets, slo, limits)
-        nothing = Loads.none(len(buckets))
-        loads = found.loads if isinstance(found, Capacity) else nothing
-        quick_loads.append(found.quick_loads if isinstance(found, Capacity) else nothing)
+        loads = found.loads if isinstance(found, Capacity) else Loads.none(len(buckets))
+        quick[kind.name] = found.quick_loads if isinstance(found, Capacity) else loads
         highest = min(kind.num_nodes, most_replicas)
         # nothing has to move: as if all were there
         options.append(
@@ -136,11 +135,13 @@ def size(
     rates = [one.rate for one in buckets]
     for index in _rare(options, rates):
         rates[index] = 0.0
-    ways = [options]
-    apart = keep_apart([one.loads for one in options], quick_loads)
-    if apart is not None:
-        ways.append([replace(one, loads=own) for one, own in zip(options, apart, strict=True)])
-    return choose_of(ways, rates, bounds)
+    apart = {one.name: one for one in spare_the_slow([*filter(_may_come, options)], quick)}
+    other = [apart.get(one.name, one) for one in options] if apart else []
+    return choose_of([options, other], rates, bounds)
+
+
+def _may_come(option: Option) -> bool:
+    return option.highest > 0
 
 
 def _rare(options: Sequence[Option], rates: Sequence[float]) -> list[int]:

@@ -15,11 +15,10 @@ from quire_operator.scaling.clamping import Limit, Limits
 from quire_operator.scaling.demand import Demand
 from quire_operator.scaling.fleet import Fleet
 from quire_operator.scaling.inputs import ServiceInputs
-from quire_operator.scaling.loads import keep_apart
 from quire_operator.scaling.mix import Mix, Option, choose
 from quire_operator.scaling.offers import Offers
 from quire_operator.scaling.spreading import Carried, carry, least_cost
-from quire_operator.scaling.ways import choose_of
+from quire_operator.scaling.ways import choose_of, spare_the_slow
 
 SLACK = 0.1
 """So much over the target adds no replica yet."""
@@ -184,7 +183,7 @@ class Sizing:
         """Those of these names, without bounds, where long prompts are kept apart among them."""
         if names not in self._known_apart:
             of_these = [one for one in self.options if one.name in names]
-            self._known_apart[names] = self._keep_apart(of_these)
+            self._known_apart[names] = spare_the_slow(of_these, self.offers.quick_loads)
         return self._known_apart[names]
 
     @cached_property
@@ -193,22 +192,9 @@ class Sizing:
 
     def _choose(self, options: Sequence[Option], rates: Sequence[float]) -> Mix:
         possible = [one for one in options if max(one.lowest, one.highest) > 0]
-        apart = {one.name: one for one in self._keep_apart(possible)}
+        apart = {one.name: one for one in spare_the_slow(possible, self.offers.quick_loads)}
         other = [apart.get(one.name, one) for one in options] if apart else []
         return choose_of([options, other], rates, self.limits.bounds)
-
-    def _keep_apart(self, options: Sequence[Option]) -> list[Option]:
-        """The same where long prompts are kept apart; empty: it makes no difference.
-
-        Of those that are there or may come: what never comes takes no long prompts from others.
-        """
-        quick = self.offers.quick_loads
-        found = keep_apart(
-            [one.loads for one in options], [quick.get(one.name, one.loads) for one in options]
-        )
-        if found is None:
-            return []
-        return [replace(one, loads=own) for one, own in zip(options, found, strict=True)]
 
     def _option(
         self, limit: Limit, *, lowest: int = 0, highest: int = 0, num_idle: int = 0

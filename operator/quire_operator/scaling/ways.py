@@ -4,8 +4,10 @@ All may take whatever they can serve, or long prompts are kept apart on the fast
 cheaper depends on the traffic, the prices and what there is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from quire_operator.scaling.loads import Loads, keep_apart
 from quire_operator.scaling.mix import MOVE_COST, Bounds, Mix, Option, choose
 from quire_operator.scaling.spreading import least_cost
 
@@ -13,6 +15,23 @@ _WORTH_A_LOOK = 0.02
 """Of the cost, that parts of replicas would have to save: whole ones save less."""
 _ALIKE = 1e-4
 """Part of the load, that is as good as nothing."""
+
+
+def spare_the_slow(options: Sequence[Option], quick: Mapping[str, Loads]) -> list[Option]:
+    """The same where long prompts are kept apart; empty: it makes no difference.
+
+    Parameters
+    ----------
+    options
+        Those that are there or may come: what never comes takes no long prompts from others.
+    quick
+        Loads of what is quick on an accelerator, by its name.
+    """
+    loads = [one.loads for one in options]
+    found = keep_apart(loads, [quick.get(one.name, one.loads) for one in options])
+    if found is None:
+        return []
+    return [replace(one, loads=own) for one, own in zip(options, found, strict=True)]
 
 
 def choose_of(ways: Sequence[Sequence[Option]], rates: Sequence[float], bounds: Bounds) -> Mix:
