@@ -24,7 +24,7 @@ from quire_operator.scaling.answers import Bucket
 from quire_operator.scaling.capacity import Capacity, Incapable, capacity
 from quire_operator.scaling.loads import Loads
 from quire_operator.scaling.mix import Bounds, Mix, Option
-from quire_operator.scaling.ways import choose_of, spare_the_slow
+from quire_operator.scaling.ways import all_ways, choose_of
 
 WINDOW_SECONDS = 300.0
 MOST_REPLICAS = 10_000
@@ -135,13 +135,7 @@ def size(
     rates = [one.rate for one in buckets]
     for index in _rare(options, rates):
         rates[index] = 0.0
-    apart = {one.name: one for one in spare_the_slow([*filter(_may_come, options)], quick)}
-    other = [apart.get(one.name, one) for one in options] if apart else []
-    return choose_of([options, other], rates, bounds)
-
-
-def _may_come(option: Option) -> bool:
-    return option.highest > 0
+    return choose_of(all_ways(options, quick), rates, bounds)
 
 
 def _rare(options: Sequence[Option], rates: Sequence[float]) -> list[int]:

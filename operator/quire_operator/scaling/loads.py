@@ -64,11 +64,13 @@ class Loads:
         return map(self.__getitem__, range(len(self)))
 
 
-def keep_apart(loads: Sequence[Loads], quick: Sequence[Loads]) -> list[Loads] | None:
-    """Loads where each accelerator is spared the prompts that are long for it; None: none is.
+def keep_apart(loads: Sequence[Loads], quick: Sequence[Loads]) -> list[list[Loads]]:
+    """Ways to spare slow accelerators the prompts that are long for them; empty: none is.
 
-    What is quick on none goes to those on which the most is, which are spared nothing then. One on
-    which nothing is quick has nothing: faster ones are not spared what it would take.
+    The slower ones are spared, first the slowest alone and last all that are slower than the
+    fastest, by how many buckets are quick on them; the others take whatever they can serve. Which
+    way is best depends on what there is: a fast one that is not bought takes nothing from others.
+    All are spared besides, where everything is quick on some.
 
     Parameters
     ----------
@@ -76,12 +78,19 @@ def keep_apart(loads: Sequence[Loads], quick: Sequence[Loads]) -> list[Loads] | 
         By accelerator, of all that it can serve and of what is quick on it.
     """
     nums = [int(one.are_served.sum()) for one in quick]
-    is_left = not np.all(np.any([one.are_served for one in quick], axis=0))
-    apart = [
-        whole if is_left and num == max(nums) else own
-        for own, whole, num in zip(quick, loads, nums, strict=True)
+    least_of_whole = sorted(set(nums))[1:]
+    if quick and np.all(np.any([one.are_served for one in quick], axis=0)):
+        least_of_whole.append(len(quick[0]) + 1)
+    ways = [
+        [whole if num >= least else own for own, whole, num in zip(quick, loads, nums, strict=True)]
+        for least in least_of_whole
     ]
-    is_spared = any(
-        own is not whole and own.are_served.any() for own, whole in zip(apart, loads, strict=True)
+    # where all are spared the same, or nothing is left to those that are, nothing is gained
+    return [way for at, way in enumerate(ways) if _is_any_spared(way, [loads, *ways[:at]][-1])]
+
+
+def _is_any_spared(way: Sequence[Loads], before: Sequence[Loads]) -> bool:
+    """Whether more accelerators are spared something than before, and have a part in it."""
+    return any(
+        own is not other and own.are_served.any() for own, other in zip(way, before, strict=True)
     )
-    return apart if is_spared else None

@@ -18,7 +18,7 @@ from quire_operator.scaling.inputs import ServiceInputs
 from quire_operator.scaling.mix import Mix, Option, choose
 from quire_operator.scaling.offers import Offers
 from quire_operator.scaling.spreading import Carried, carry, least_cost
-from quire_operator.scaling.ways import choose_of, spare_the_slow
+from quire_operator.scaling.ways import all_ways, choose_of, spare_the_slow
 
 SLACK = 0.1
 """So much over the target adds no replica yet."""
@@ -61,10 +61,10 @@ class Sizing:
         if whole.load <= low_enough or math.isinf(whole.load):
             return whole
         there = frozenset(name for name, count in counts.items() if count > 0)
-        if len(there) < _SEVERAL or not (options := self._apart_of(there)):
+        if len(there) < _SEVERAL:
             return whole
-        apart = carry(options, counts, rates)
-        return apart if apart.load < whole.load else whole
+        ways = [carry(options, counts, rates) for options in self._apart_of(there)]
+        return min([whole, *ways], key=lambda way: way.load)
 
     def is_enough(self, counts: Mapping[str, int], rates: Sequence[float]) -> bool:
         """Whether these replicas carry all."""
@@ -125,8 +125,8 @@ class Sizing:
 
     def least_cost(self, rates: Sequence[float]) -> float:
         """What no other replicas for these rates can cost less than."""
-        ways = (self.options, self._apart_of(self._possible))
-        return min(least_cost(one, rates) for one in ways if one)
+        ways = (self.options, *self._apart_of(self._possible))
+        return min(least_cost(one, rates) for one in ways)
 
     def shrink(self, rates: Sequence[float]) -> Mix:
         """The cheapest part of what there is that is not below the minimum.
@@ -179,7 +179,7 @@ class Sizing:
         there = {name for name, count in self.fleet.useful.items() if count}
         return frozenset(able - self.fleet.blocked | there)
 
-    def _apart_of(self, names: frozenset[str]) -> list[Option]:
+    def _apart_of(self, names: frozenset[str]) -> list[list[Option]]:
         """Those of these names, without bounds, where long prompts are kept apart among them."""
         if names not in self._known_apart:
             of_these = [one for one in self.options if one.name in names]
@@ -187,14 +187,12 @@ class Sizing:
         return self._known_apart[names]
 
     @cached_property
-    def _known_apart(self) -> dict[frozenset[str], list[Option]]:
+    def _known_apart(self) -> dict[frozenset[str], list[list[Option]]]:
         return {}
 
     def _choose(self, options: Sequence[Option], rates: Sequence[float]) -> Mix:
-        possible = [one for one in options if max(one.lowest, one.highest) > 0]
-        apart = {one.name: one for one in spare_the_slow(possible, self.offers.quick_loads)}
-        other = [apart.get(one.name, one) for one in options] if apart else []
-        return choose_of([options, other], rates, self.limits.bounds)
+        ways = all_ways(options, self.offers.quick_loads)
+        return choose_of(ways, rates, self.limits.bounds)
 
     def _option(
         self, limit: Limit, *, lowest: int = 0, highest: int = 0, num_idle: int = 0

@@ -17,21 +17,34 @@ _ALIKE = 1e-4
 """Part of the load, that is as good as nothing."""
 
 
-def spare_the_slow(options: Sequence[Option], quick: Mapping[str, Loads]) -> list[Option]:
+def spare_the_slow(options: Sequence[Option], quick: Mapping[str, Loads]) -> list[list[Option]]:
     """The same where long prompts are kept apart; empty: it makes no difference.
 
     Parameters
     ----------
     options
-        Those that are there or may come: what never comes takes no long prompts from others.
+        Those of which there are some or may be: what never comes has no part.
     quick
         Loads of what is quick on an accelerator, by its name.
     """
     loads = [one.loads for one in options]
-    found = keep_apart(loads, [quick.get(one.name, one.loads) for one in options])
-    if found is None:
-        return []
-    return [replace(one, loads=own) for one, own in zip(options, found, strict=True)]
+    return [
+        [replace(one, loads=own) for one, own in zip(options, way, strict=True)]
+        for way in keep_apart(loads, [quick.get(one.name, one.loads) for one in options])
+    ]
+
+
+def all_ways(options: Sequence[Option], quick: Mapping[str, Loads]) -> list[list[Option]]:
+    """All share all, and then each way in which long prompts are kept apart; see `choose_of`."""
+    ways = [list(options)]
+    for way in spare_the_slow([one for one in options if _may_be(one)], quick):
+        spared = {one.name: one for one in way}
+        ways.append([spared.get(one.name, one) for one in options])
+    return ways
+
+
+def _may_be(option: Option) -> bool:
+    return max(option.lowest, option.highest) > 0
 
 
 def choose_of(ways: Sequence[Sequence[Option]], rates: Sequence[float], bounds: Bounds) -> Mix:
@@ -40,13 +53,12 @@ def choose_of(ways: Sequence[Sequence[Option]], rates: Sequence[float], bounds: 
     Parameters
     ----------
     ways
-        The same accelerators with other loads, or none of them. The first way counts unless another
-        is better.
+        The same accelerators with other loads. The first way counts unless another is better.
     """
     best = choose(ways[0], rates, bounds)
     best_costs = _costs(best, ways[0])
     for options in ways[1:]:
-        if not options or (best.is_feasible and not _may_save(options, rates, best)):
+        if best.is_feasible and not _may_save(options, rates, best):
             continue
         mix = choose(options, rates, bounds)
         costs = _costs(mix, options)

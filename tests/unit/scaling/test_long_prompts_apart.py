@@ -1,6 +1,7 @@
 """Long prompts that are kept apart on fast accelerators."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,10 +71,10 @@ def test_a_slow_gpu_that_is_spared_long_prompts_does_more_of_the_short_ones() ->
 def test_what_is_long_for_all_goes_to_the_fastest_which_is_spared_nothing() -> None:
     slow, fast = loads(1.0, 2.0, 4.0), loads(0.5, 1.0, 2.0)
     slow_quick, fast_quick = loads(0.6, None, None), loads(0.4, 0.8, None)
-    assert keep_apart([slow, fast], [slow_quick, fast_quick]) == [slow_quick, fast]
-    assert keep_apart([slow], [slow_quick]) is None
-    assert keep_apart([slow, fast], [slow, fast]) is None
-    assert keep_apart([], []) is None
+    assert keep_apart([slow, fast], [slow_quick, fast_quick]) == [[slow_quick, fast]]
+    assert keep_apart([slow], [slow_quick]) == []
+    assert keep_apart([slow, fast], [slow, fast]) == []
+    assert keep_apart([], []) == []
 
 
 def test_the_cheaper_way_is_chosen_and_what_serves_more_before_it() -> None:
@@ -90,7 +91,7 @@ def test_the_cheaper_way_is_chosen_and_what_serves_more_before_it() -> None:
     few = Bounds(most=4)
     unserved = choose_of([apart, sharing], rates, few).unserved
     assert unserved == min(choose(one, rates, few).unserved for one in (sharing, apart))
-    assert choose_of([sharing, []], rates, bounds) == choose(sharing, rates, bounds)
+    assert choose_of([sharing], rates, bounds) == choose(sharing, rates, bounds)
 
 
 def test_replicas_carry_their_load_in_the_way_that_is_lighter() -> None:
@@ -117,6 +118,30 @@ def test_what_never_comes_takes_no_long_prompts_from_others() -> None:
     assert three.afresh(rates).cost == two.afresh(rates).cost
 
 
+def test_a_dear_gpu_that_may_come_hides_no_saving_among_others() -> None:
+    longer = tuple(
+        Bucket(prompt_tokens=tokens, output_tokens=200, prefill_tokens=tokens, rate=rate)
+        for tokens, rate in ((600, 7.5), (4500, 2.2), (6500, 0.05))
+    )
+    two, three = sizing(longer, t4=0, l4=0), sizing(longer, t4=0, l4=0, h100=0)
+    by_name = {one.accelerator.name: one.quick_loads for one in three.offers.offers}
+    assert [by_name[name].are_served.sum() for name in ("t4", "l4", "h100")] == [1, 2, 3]
+    rates = [one.rate for one in longer]
+    shared = choose([replace(one, highest=30) for one in two.options], rates, two.limits.bounds)
+    assert two.afresh(rates).cost < 0.95 * shared.cost
+    assert three.afresh(rates).cost == two.afresh(rates).cost
+    assert three.least_cost(rates) <= two.least_cost(rates)
+
+
+def test_slower_ones_are_spared_more_and_more() -> None:
+    slow, middle, fast = loads(4.0, 4.0, 4.0), loads(2.0, 2.0, 2.0), loads(1.0, 1.0, 1.0)
+    quick = [loads(3.0, None, None), loads(1.5, 1.5, None), fast]
+    assert keep_apart([slow, middle, fast], quick) == [
+        [quick[0], middle, fast],
+        [quick[0], quick[1], fast],
+    ]
+
+
 def test_no_gpu_is_spared_what_a_slower_one_would_take() -> None:
     long = tuple(
         Bucket(prompt_tokens=one, output_tokens=200, prefill_tokens=one, rate=2.0)
@@ -129,6 +154,5 @@ def test_no_gpu_is_spared_what_a_slower_one_would_take() -> None:
     counts = {"t4": 3, "a10g": 3}
     assert both.spread(counts, rates) == carry(both.options, counts, rates)
     assert (
-        keep_apart([loads(2.0, 3.0), loads(1.0, 1.0)], [loads(None, None), loads(0.5, None)])
-        is None
+        keep_apart([loads(2.0, 3.0), loads(1.0, 1.0)], [loads(None, None), loads(0.5, None)]) == []
     )
