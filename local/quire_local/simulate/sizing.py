@@ -218,16 +218,21 @@ def served_share(windows: Sequence[SizedWindow]) -> float:
 
 
 def choose_single(
-    trace: Sequence[TraceRequest], types: Sequence[EngineType], slo: ServiceLevel, *, limits: Limits
+    trace: Sequence[TraceRequest],
+    types: Sequence[EngineType],
+    slo: ServiceLevel,
+    *,
+    limits: Limits,
+    accepted: float = ACCEPTED,
 ) -> EngineType:
     """Return the type that serves the trace alone at the least cost, sized anew for each window.
 
-    Of those that leave at most a hundredth of the requests unserved, if there are any.
+    Of those that leave at most `accepted` of the requests unserved, if there are any.
     """
 
     def rank(kind: EngineType) -> tuple[float, float]:
         windows = size_windows(trace, [kind], slo, limits=limits)
         unserved = 1.0 - served_share(windows)
-        return max(unserved - ACCEPTED, 0.0), sum(one.dollars for one in windows)
+        return max(unserved - accepted, 0.0), sum(one.dollars for one in windows)
 
     return min(types, key=rank)
