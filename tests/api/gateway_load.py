@@ -49,7 +49,7 @@ class GatewayLoad:
     async def until_more(self, count: int = 2 * NUM_CLIENTS) -> None:
         """Wait until so many more answers have come."""
         before = self.counts.total()
-        await wait_until_async(lambda: self.counts.total() >= before + count, seconds=120)
+        await wait_until_async(lambda: self.counts.total() >= before + count)
 
     async def _ask_on(self, number: int) -> None:
         while not self._is_over:

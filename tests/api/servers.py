@@ -23,6 +23,8 @@ SIMULATED = ("--simulate", "h100", "--model-shape", "llama3-8b")
 MODEL = "llama3-8b"
 PROGRAM = ("-m", "quire_engine")
 _READY_LINE = re.compile(r"ready: \S+ on (https?://[^/]+)")
+PATIENCE_SECONDS = 300.0
+"""For what comes within seconds, but on a machine that others keep busy."""
 _START_SECONDS = 300.0
 
 
@@ -159,7 +161,7 @@ def wait_for_line(
 
 
 def wait_until(
-    condition: Callable[[], bool], seconds: float = 60.0, pause_seconds: float = 0.01
+    condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS, pause_seconds: float = 0.01
 ) -> float:
     """Wait until `condition` holds; returns how long it took."""
     started_at = time.monotonic()
@@ -170,7 +172,9 @@ def wait_until(
     return time.monotonic() - started_at
 
 
-async def wait_until_async(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+async def wait_until_async(
+    condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS
+) -> None:
     """Wait until `condition` holds, while other tasks of the test go on."""
     deadline = time.monotonic() + seconds
     while not await asyncio.to_thread(condition):

@@ -229,7 +229,7 @@ def test_a_core_that_is_started_again_has_the_changed_limits(steered: RunningSer
     put(steered, wanted)
     os.kill(steered.core_pid(), signal.SIGKILL)
     wait_until(lambda: steered.state().num_core_restarts == 1)
-    wait_until(steered.is_ready, seconds=60)
+    wait_until(steered.is_ready)
 
     wait_until(lambda: steered.state().thresholds == Thresholds(**wanted))
     assert put(steered, old).json() == old

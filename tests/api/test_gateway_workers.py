@@ -63,7 +63,7 @@ async def until(gateway: RunningGateway, condition: Any) -> None:
         except httpx.HTTPError:
             return False
 
-    await wait_until_async(holds, seconds=120)
+    await wait_until_async(holds)
 
 
 def counts(gateway: RunningGateway, name: str) -> Counter[str]:
@@ -157,7 +157,7 @@ async def test_a_decider_that_hangs_for_good_is_replaced(
             (decider,) = one.children("decider")
             os.kill(decider, signal.SIGSTOP)
             assert await ask(http, one) == OK
-            await wait_until_async(lambda: not is_alive(decider), seconds=120)
+            await wait_until_async(lambda: not is_alive(decider))
             await until(one, lambda: one.num_eligible() == 1)
 
 

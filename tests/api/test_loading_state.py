@@ -51,7 +51,7 @@ def test_what_is_being_fetched_is_said(
     server = RunningServer(*flags, env=environment)
     try:
         url = wait_for_line(server.process, _LISTENING, server.output)[1]
-        wait_until(lambda: state_of(url).loading is not None, seconds=60)
+        wait_until(lambda: state_of(url).loading is not None)
         state = state_of(url)
         assert state.loading is not None
         assert state.loading.phase == "fetching"

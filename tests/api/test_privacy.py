@@ -138,7 +138,7 @@ def test_a_core_that_dies_in_the_middle_quotes_nothing(output: Path) -> None:
             os.kill(server.core_pid(), signal.SIGSEGV)
             rest = b"".join(pieces)
         page = server.get("/metrics").text
-        wait_until(server.is_ready, seconds=60)
+        wait_until(server.is_ready)
     lines = check(output, server, [page])
 
     assert rest.endswith(b"data: [DONE]\n\n")

@@ -42,32 +42,32 @@ def test_gpus_of_engines_that_are_ending_are_not_missing(tmp_path: Path) -> None
             lines = answer.iter_lines()
             next(lines)
             up.write(wanted | {"spec": wanted["spec"] | {"suspend": True}})
-            wait_until(lambda: not up.engines(), seconds=120)
+            wait_until(lambda: not up.engines())
             up.write(wanted)  # the GPU is free when the answer has ended
             assert "[DONE]" in "".join(lines)
-        wait_until(lambda: bool(pids(up) - {before}), seconds=120)
-        wait_until(lambda: up.condition("Ready")[0] == "True", seconds=120)
+        wait_until(lambda: bool(pids(up) - {before}))
+        wait_until(lambda: up.condition("Ready")[0] == "True")
         assert "raise --simulate" not in up.output
 
 
 def test_rollout_then_suspend_then_resume_on_a_full_fleet(tmp_path: Path) -> None:
     with RunningUp(tmp_path, full(2), flags=_GPUS) as up:
         up.wait_until_ready()
-        wait_until(lambda: len(pids(up)) == 3, seconds=120)
+        wait_until(lambda: len(pids(up)) == 3)
         before = pids(up)
         up.write(full(2, 2048))
-        wait_until(lambda: len(pids(up) - before) == 3, seconds=120)
+        wait_until(lambda: len(pids(up) - before) == 3)
         up.write(full(2, 2048, suspend=True))
-        wait_until(lambda: not up.engines(), seconds=120)
+        wait_until(lambda: not up.engines())
         up.write(full(2, 2048))
-        wait_until(lambda: len(pids(up)) == 3, seconds=120)
-        wait_until(lambda: up.condition("Ready")[0] == "True", seconds=120)
+        wait_until(lambda: len(pids(up)) == 3)
+        wait_until(lambda: up.condition("Ready")[0] == "True")
 
 
 def test_a_rollout_ends_where_one_replica_never_finds_a_gpu(tmp_path: Path) -> None:
     with RunningUp(tmp_path, full(3), flags=_GPUS) as up:
-        wait_until(lambda: len(pids(up)) == 3, seconds=120)
+        wait_until(lambda: len(pids(up)) == 3)
         before = pids(up)
-        wait_until(lambda: up.condition("Ready")[0] == "False", seconds=120)
+        wait_until(lambda: up.condition("Ready")[0] == "False")
         up.write(full(3, 2048))
-        wait_until(lambda: len(pids(up) - before) == 3, seconds=120)
+        wait_until(lambda: len(pids(up) - before) == 3)

@@ -99,14 +99,14 @@ def test_an_accelerator_with_another_name_takes_over_and_no_answer_is_cut(tmp_pa
 
     with RunningUp(tmp_path, made, flags=("--simulate", "l4=8")) as up:
         up.wait_until_ready()
-        wait_until(lambda: len(up.engines()) >= 2, seconds=120)
+        wait_until(lambda: len(up.engines()) >= 2)
         with Clients(up) as clients:
             up.write(renamed)
             wait_until(is_replaced, seconds=240)
         assert set(clients.endings) == {"whole"}
         assert min(one.total() for one in seen) >= 2
         assert seen[-1]["other"] >= 2
-        wait_until(lambda: len(up.service()["engines"]) == seen[-1]["other"], seconds=120)
+        wait_until(lambda: len(up.service()["engines"]) == seen[-1]["other"])
         reasons = [one["reason"] for one in up.service()["decisions"]]
         assert any("l4 left the spec, and others serve" in one for one in reasons), reasons
         assert up.stop() == 0

@@ -152,7 +152,6 @@ class RunningUp:
                 lambda name=name: (  # type: ignore[misc]
                     bool(self.service(name)) and self.condition("Ready", name)[0] == "True"
                 ),
-                seconds=120,
             )
 
     def engines(self, phase: str = "ready", name: str = "chat") -> list[dict[str, Any]]:
@@ -172,7 +171,6 @@ class RunningUp:
     def _find(self, pattern: re.Pattern[str]) -> str:
         wait_until(
             lambda: bool(pattern.search(self.output)) or self.process.poll() is not None,
-            seconds=120,
         )
         match = pattern.search(self.output)
         assert match is not None, self.output

@@ -63,7 +63,7 @@ class Connections:
             found[:] = [pid for pid in worker_pids(self._server) if inode in _sockets_of(pid)]
             return bool(found)
 
-        wait_until(is_taken, seconds=60)
+        wait_until(is_taken)
         return found[0]
 
 

@@ -21,13 +21,13 @@ def requests_in_flight(server: RunningServer, bodies: Bodies) -> Iterator[None]:
     with ThreadPoolExecutor(1) as thread:
         posting = thread.submit(loop.run_until_complete, _post_all(server.url, bodies, leaving))
         try:
-            wait_until(lambda: _num_present(server) == len(bodies), seconds=60)
+            wait_until(lambda: _num_present(server) == len(bodies))
             yield
         finally:
             loop.call_soon_threadsafe(leaving.set)
             posting.result()
             loop.close()
-            wait_until(lambda: _num_present(server) == 0, seconds=60)
+            wait_until(lambda: _num_present(server) == 0)
 
 
 async def _post_all(url: str, bodies: Bodies, leaving: asyncio.Event) -> None:

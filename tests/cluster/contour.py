@@ -41,7 +41,7 @@ class RunningContour:
     def __enter__(self) -> Self:
         try:
             self._start()
-            wait_until(self._is_ready, seconds=120)
+            wait_until(self._is_ready)
         except BaseException:
             self._end()
             raise

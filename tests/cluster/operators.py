@@ -52,7 +52,7 @@ def install(cluster: Cluster, *, watched: list[str] | None = None) -> Path:
     # the authorizer learns of roles by a watch
     flag = f"--kubeconfig={path}"
     scope = f"--namespace={watched[0]}" if watched else "--all-namespaces"
-    wait_until(lambda: api.run(flag, "get", "qis", scope).returncode == 0, seconds=60)
+    wait_until(lambda: api.run(flag, "get", "qis", scope).returncode == 0)
     return path
 
 
@@ -113,7 +113,7 @@ class RunningOperator:
 
     def wait_until_ready(self) -> None:
         """Wait until it has seen all that there is."""
-        wait_until(lambda: self.process.poll() is not None or self._is_ready(), seconds=120)
+        wait_until(lambda: self.process.poll() is not None or self._is_ready())
         assert self.process.poll() is None, self.log.read_text()
 
     def _is_ready(self) -> bool:

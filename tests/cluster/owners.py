@@ -64,4 +64,4 @@ class OwnedCluster:
 
     def wait_until_programs_are_gone(self) -> None:
         """Wait until none runs."""
-        wait_until(lambda: not self.processes(), seconds=60)
+        wait_until(lambda: not self.processes())

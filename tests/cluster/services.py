@@ -65,7 +65,7 @@ def wait_for_status(cluster: Cluster, namespace: str, name: str = "chat") -> Bod
         said = body.get("status", {}).get("observedGeneration", 0)
         return bool(said == body.get("metadata", {}).get("generation"))
 
-    wait_until(is_said, seconds=90)
+    wait_until(is_said)
     found: Body = get(cluster, "qis", namespace, name)
     return found
 

@@ -147,7 +147,7 @@ class Load:
     def wait_for_more(self, count: int = 100) -> None:
         """Wait until so many more have been answered, or not."""
         before = self.counts.total()
-        wait_until(lambda: self.counts.total() >= before + count, seconds=120)
+        wait_until(lambda: self.counts.total() >= before + count)
 
     async def _ask_on(self, *, has_answer: bool) -> None:
         headers = {"host": HOST}
@@ -194,7 +194,7 @@ def test_nobody_is_refused_while_tls_is_turned_on_and_off(
         gateways.add(10, is_tls=False)
         ingress = {"host": HOST, "className": CLASS}
         services.make(api_cluster, namespace, access={"public": True}, ingress=ingress)
-        wait_until(lambda: is_reached(contour.url), seconds=120)
+        wait_until(lambda: is_reached(contour.url))
 
         def turn_on() -> None:
             gateways.add(20, is_tls=True)

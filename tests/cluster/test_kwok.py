@@ -68,5 +68,5 @@ def test_pods_that_do_not_tolerate_them_stay_away(kwok_cluster: Cluster) -> None
         conditions = [one for pod in pods for one in pod["status"].get("conditions", [])]
         return [one["message"] for one in conditions if one["type"] == "PodScheduled"]
 
-    wait_until(lambda: any("untolerated taint" in text for text in messages()), seconds=60)
+    wait_until(lambda: any("untolerated taint" in text for text in messages()))
     api.call("delete", "deployment/picky", "--cascade=foreground", "--timeout=90s")

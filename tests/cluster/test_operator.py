@@ -33,7 +33,7 @@ def test_a_service_becomes_objects_and_its_status_tells_of_them(
     # kopf is a guest: it leaves nothing behind on what it watches
     assert "finalizers" not in body["metadata"]
     assert not any("kopf" in name for name in body["metadata"].get("annotations", {}))
-    wait_until(lambda: "WaitingForReplicas" in reasons(api_cluster, namespace), seconds=60)
+    wait_until(lambda: "WaitingForReplicas" in reasons(api_cluster, namespace))
     assert ("Deployment chat-l4", "new") in changes(log, namespace)
     assert {why for _, why in changes(log, namespace)} == {"new"}
 
@@ -56,13 +56,13 @@ def test_what_somebody_changes_or_deletes_is_put_right(
         found = get(api_cluster, "service", namespace, "chat-engines")
         return replicas == 2 and live != "{}" and found is not None
 
-    wait_until(is_right, seconds=60)
+    wait_until(is_right)
     wanted = {
         ("Deployment chat-l4", "changed by others"),
         ("Service chat-engines", "missing"),
         ("ConfigMap chat-live", "changed by others"),
     }
-    wait_until(lambda: wanted <= changes(log, namespace), seconds=60)
+    wait_until(lambda: wanted <= changes(log, namespace))
 
 
 def test_what_is_not_wanted_any_more_goes_and_what_others_made_stays(
@@ -73,7 +73,7 @@ def test_what_is_not_wanted_any_more_goes_and_what_others_made_stays(
         {"name": "t4", "products": ["Tesla-T4"]},
     ]
     make(api_cluster, namespace, accelerators=two)
-    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-t4") is not None, seconds=60)
+    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-t4") is not None)
     foreign = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -89,7 +89,7 @@ def test_what_is_not_wanted_any_more_goes_and_what_others_made_stays(
     api_cluster.api.apply(foreign)
     make(api_cluster, namespace)
 
-    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-t4") is None, seconds=60)
+    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-t4") is None)
     assert get(api_cluster, "deployment", namespace, "chat-l4") is not None
     assert get(api_cluster, "configmap", namespace, "foreign") is not None
 
@@ -99,7 +99,7 @@ def test_limits_that_move_reach_engines_and_gateways_and_no_pod_begins_anew(
 ) -> None:
     make(api_cluster, namespace)
     wait_for_status(api_cluster, namespace)
-    wait_until(lambda: len(template_hashes(api_cluster, namespace)) == 1, seconds=90)
+    wait_until(lambda: len(template_hashes(api_cluster, namespace)) == 1)
     before = get(api_cluster, "deployment", namespace, "chat-l4")
     hashes = template_hashes(api_cluster, namespace)
     make(api_cluster, namespace, memoryPressure={"target": 40, "background": 50, "admission": 60})
@@ -135,10 +135,10 @@ def test_when_nothing_changes_nothing_is_written(
         api_cluster.api.call(
             "annotate", "--overwrite", "qis/chat", f"--namespace={namespace}", stamp
         )
-        wait_until(lambda: operator.metric(looks) > before[0], seconds=60)
+        wait_until(lambda: operator.metric(looks) > before[0])
         return operator.metric(writes) == before[1]
 
-    wait_until(is_quiet, seconds=90)
+    wait_until(is_quiet)
     versions = _versions(api_cluster, namespace)
     assert is_quiet()
     assert _versions(api_cluster, namespace) == versions

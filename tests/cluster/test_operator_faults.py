@@ -55,7 +55,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def wait_for_leader(operator: RunningOperator) -> None:
-    wait_until(lambda: operator.metric("quire_operator_is_leader") == 1, seconds=90)
+    wait_until(lambda: operator.metric("quire_operator_is_leader") == 1)
 
 
 def wait_for_replicas(cluster: Cluster, namespace: str, name: str, replicas: int) -> None:
@@ -63,7 +63,7 @@ def wait_for_replicas(cluster: Cluster, namespace: str, name: str, replicas: int
         found = get(cluster, "deployment", namespace, f"{name}-l4")
         return found is not None and found["spec"]["replicas"] == replicas
 
-    wait_until(is_so, seconds=120)
+    wait_until(is_so)
 
 
 def delete(cluster: Cluster, namespace: str, *names: str) -> None:
@@ -79,7 +79,7 @@ def test_what_happened_while_the_api_server_was_gone_is_found(
             make(api_cluster, namespace, name)
             wait_for_status(api_cluster, namespace, name)
         api.go_away()
-        wait_until(lambda: "ConnectorError" in log.read_text(), seconds=60)
+        wait_until(lambda: "ConnectorError" in log.read_text())
         delete(api_cluster, namespace, "deployment/kept-l4", "service/kept", "qis/deleted")
         make(api_cluster, namespace, "kept", replicas=3)
         make(api_cluster, namespace, "new", replicas=4)
@@ -87,9 +87,9 @@ def test_what_happened_while_the_api_server_was_gone_is_found(
 
         wait_for_replicas(api_cluster, namespace, "kept", 3)
         wait_for_replicas(api_cluster, namespace, "new", 4)
-        wait_until(lambda: get(api_cluster, "service", namespace, "kept") is not None, seconds=60)
+        wait_until(lambda: get(api_cluster, "service", namespace, "kept") is not None)
         series = f'quire_operator_service_ready{{name="deleted",namespace="{namespace}",'
-        wait_until(lambda: series not in operator.metrics(), seconds=60)
+        wait_until(lambda: series not in operator.metrics())
         assert operator.process.poll() is None
 
 
@@ -134,7 +134,7 @@ def test_a_leader_that_cannot_renew_ends_and_its_next_start_waits_for_the_api_se
     second = log.with_name("second.log")
     later = RunningOperator(api.kubeconfig, second, *FLAGS, "--lease-seconds=5")
     try:
-        wait_until(lambda: "waiting for the API server" in second.read_text(), seconds=120)
+        wait_until(lambda: "waiting for the API server" in second.read_text())
         api.come_back()
         wait_for_replicas(api_cluster, namespace, "chat", 3)
     finally:
@@ -157,7 +157,6 @@ def test_a_crd_that_is_taken_away_and_put_back_begins_a_new_life(
     try:
         wait_until(
             lambda: "`kubectl apply --server-side -f manifests/crds`" in second.read_text(),
-            seconds=120,
         )
         api_cluster.api.apply(crd())
         api_cluster.api.wait_established(f"crd/{NAME}")

@@ -74,7 +74,7 @@ def degraded(cluster: Cluster, namespace: str) -> tuple[str, str]:
 
 def wait_for_reason(cluster: Cluster, namespace: str, reason: str) -> str:
     """The message of the reason, once it is the one."""
-    wait_until(lambda: degraded(cluster, namespace)[0] == reason, seconds=90)
+    wait_until(lambda: degraded(cluster, namespace)[0] == reason)
     return degraded(cluster, namespace)[1]
 
 
@@ -93,8 +93,8 @@ def test_keys_reach_gateways_as_hashes_and_follow_their_secret(
     assert names(api_cluster, namespace) == ["first", "second"]
 
     put_keys(api_cluster, namespace, first=FIRST, third=THIRD)
-    wait_until(lambda: names(api_cluster, namespace) == ["first", "third"], seconds=90)
-    wait_until(lambda: degraded(api_cluster, namespace)[0] != "ApiKeysInvalid", seconds=90)
+    wait_until(lambda: names(api_cluster, namespace) == ["first", "third"])
+    wait_until(lambda: degraded(api_cluster, namespace)[0] != "ApiKeysInvalid")
     events = api_cluster.api.get(PATHS["event"].format(namespace))
     said = json.dumps([events, get(api_cluster, "qis", namespace, "chat")]) + log.read_text()
     assert "ApiKeysInvalid" in said
@@ -108,9 +108,9 @@ def test_a_hubs_token_is_missed_by_its_secret_and_by_its_key(
     make(api_cluster, namespace, model={"source": "hf://acme/thing", "tokenSecretRef": token})
     wait_for_reason(api_cluster, namespace, "SecretMissing")
     put_keys(api_cluster, namespace, other="x")
-    wait_until(lambda: "with a key hub" in degraded(api_cluster, namespace)[1], seconds=90)
+    wait_until(lambda: "with a key hub" in degraded(api_cluster, namespace)[1])
     put_keys(api_cluster, namespace, hub="x")
-    wait_until(lambda: degraded(api_cluster, namespace)[0] != "SecretMissing", seconds=90)
+    wait_until(lambda: degraded(api_cluster, namespace)[0] != "SecretMissing")
 
 
 def test_keys_stay_in_force_while_their_secret_cannot_be_read(
@@ -120,7 +120,7 @@ def test_keys_stay_in_force_while_their_secret_cannot_be_read(
     put_keys(api_cluster, namespace, first=FIRST)
     with RunningOperator(kubeconfig, log, *flags):
         make(api_cluster, namespace, access=ACCESS)
-        wait_until(lambda: names(api_cluster, namespace) == ["first"], seconds=90)
+        wait_until(lambda: names(api_cluster, namespace) == ["first"])
     role = api_cluster.api.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{MANAGER}")
     rules = [
         rule | ({"verbs": ["create", "patch"]} if rule["resources"] == ["secrets"] else {})
@@ -131,7 +131,7 @@ def test_keys_stay_in_force_while_their_secret_cannot_be_read(
     try:
         flag = f"--kubeconfig={kubeconfig}"
         asked = (flag, "auth", "can-i", "get", "secrets", f"-n={namespace}")
-        wait_until(lambda: api_cluster.api.run(*asked).returncode != 0, seconds=60)
+        wait_until(lambda: api_cluster.api.run(*asked).returncode != 0)
         # one that has just been started has only what gateways were told
         with RunningOperator(kubeconfig, log, *flags):
             make(api_cluster, namespace, access=ACCESS, replicas=3)
@@ -141,6 +141,6 @@ def test_keys_stay_in_force_while_their_secret_cannot_be_read(
 
             install(api_cluster)
             put_keys(api_cluster, namespace, second=LIMITED)
-            wait_until(lambda: names(api_cluster, namespace) == ["second"], seconds=90)
+            wait_until(lambda: names(api_cluster, namespace) == ["second"])
     finally:
         install(api_cluster)

@@ -59,13 +59,11 @@ def test_a_quota_of_objects_is_said_and_all_others_are_made(
     assert "exceeded quota: small" in words
     assert get(api_cluster, "configmap", namespace, "chat-routing") is not None
     assert get(api_cluster, "service", namespace, "chat") is not None
-    wait_until(lambda: "ApplyRefused" in reasons(api_cluster, namespace), seconds=60)
+    wait_until(lambda: "ApplyRefused" in reasons(api_cluster, namespace))
 
     api_cluster.api.call("delete", "resourcequota/small", f"-n={namespace}")
-    wait_until(
-        lambda: get(api_cluster, "deployment", namespace, "chat-l4") is not None, seconds=120
-    )
-    wait_until(lambda: degraded(api_cluster, namespace)[0] != "ApplyRefused", seconds=90)
+    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-l4") is not None)
+    wait_until(lambda: degraded(api_cluster, namespace)[0] != "ApplyRefused")
     assert reasons(api_cluster, namespace).count("ApplyRefused") == 1  # not once for each try
 
 
@@ -85,7 +83,7 @@ def test_the_words_of_an_admission_policy_are_said(
     api_cluster.api.apply(policy, binding)
     try:
         probe = ("create", "configmap", "chat-live", "--dry-run=server", f"-n={namespace}")
-        wait_until(lambda: RULE in api_cluster.api.run(*probe).stderr, seconds=90)
+        wait_until(lambda: RULE in api_cluster.api.run(*probe).stderr)
         make(api_cluster, namespace)
         assert RULE in wait_for_reason(api_cluster, namespace, "ApplyRefused")
         wait_for_status(api_cluster, namespace)
@@ -94,9 +92,7 @@ def test_the_words_of_an_admission_policy_are_said(
     finally:
         kinds = "validatingadmissionpolicy,validatingadmissionpolicybinding"
         api_cluster.api.call("delete", kinds, f"only-{namespace}")
-    wait_until(
-        lambda: get(api_cluster, "configmap", namespace, "chat-live") is not None, seconds=120
-    )
+    wait_until(lambda: get(api_cluster, "configmap", namespace, "chat-live") is not None)
 
 
 def _admission(namespace: str) -> tuple[Body, Body]:
@@ -139,11 +135,9 @@ def test_a_spec_of_a_newer_version_is_said_not_to_be_understood(
         api_cluster.api.apply(newer)
         patch = '{"spec": {"model": {"quantization": "int2"}}}'
         make(api_cluster, namespace)
-        wait_until(
-            lambda: get(api_cluster, "deployment", namespace, "chat-l4") is not None, seconds=90
-        )
+        wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-l4") is not None)
         edit = ("patch", "qis/chat", f"-n={namespace}", "--type=merge", f"--patch={patch}")
-        wait_until(lambda: api_cluster.api.run(*edit).returncode == 0, seconds=90)
+        wait_until(lambda: api_cluster.api.run(*edit).returncode == 0)
 
         words = wait_for_reason(api_cluster, namespace, "SpecNotUnderstood")
         assert "int2" in words
@@ -156,7 +150,7 @@ def test_a_spec_of_a_newer_version_is_said_not_to_be_understood(
         assert get(api_cluster, "deployment", namespace, "chat-l4") is not None
 
         api_cluster.api.call(*edit[:-1], '--patch={"spec": {"model": {"quantization": "none"}}}')
-        wait_until(lambda: degraded(api_cluster, namespace)[0] != "SpecNotUnderstood", seconds=90)
+        wait_until(lambda: degraded(api_cluster, namespace)[0] != "SpecNotUnderstood")
     finally:
         api_cluster.api.apply(crd())
 
@@ -174,7 +168,7 @@ def test_a_status_that_is_not_taken_is_said_without_its_figures(
         assert "hourlyCost" in words
     finally:
         api_cluster.api.apply(crd())
-    wait_until(lambda: degraded(api_cluster, namespace)[0] != "StatusRefused", seconds=120)
+    wait_until(lambda: degraded(api_cluster, namespace)[0] != "StatusRefused")
 
 
 @pytest.fixture
@@ -193,7 +187,7 @@ def test_a_kind_older_than_the_operator_is_told_of_and_engines_are_made(
 ) -> None:
     make(api_cluster, namespace)
     words = "is older than this operator: `kubectl apply --server-side -f manifests/crds`"
-    wait_until(lambda: words in operator.log.read_text(), seconds=90)
+    wait_until(lambda: words in operator.log.read_text())
     assert get(api_cluster, "deployment", namespace, "chat-l4") is not None
 
     api_cluster.api.apply(crd())

@@ -22,7 +22,7 @@ def test_deleting_works_with_the_operator_stopped(
 
     here = f"--namespace={namespace}"
     api_cluster.api.call("delete", "qis/chat", here, "--timeout=30s")
-    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-l4") is None, seconds=90)
+    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-l4") is None)
     make(api_cluster, namespace)
     api_cluster.api.call("delete", "namespace", namespace, "--timeout=60s")
 
@@ -30,7 +30,7 @@ def test_deleting_works_with_the_operator_stopped(
 def test_two_operators_act_as_one_and_the_second_goes_on_when_the_first_is_killed(
     api_cluster: Cluster, operator: RunningOperator, kubeconfig: Path, log: Path, namespace: str
 ) -> None:
-    wait_until(lambda: operator.metric("quire_operator_is_leader") == 1, seconds=60)
+    wait_until(lambda: operator.metric("quire_operator_is_leader") == 1)
     other_log = log.with_name("other.log")
     with RunningOperator(kubeconfig, other_log, "--lease-seconds=3") as other:
         make(api_cluster, namespace)
@@ -39,7 +39,7 @@ def test_two_operators_act_as_one_and_the_second_goes_on_when_the_first_is_kille
         assert other.metric("quire_operator_writes_total") == 0
 
         operator.kill()
-        wait_until(lambda: other.metric("quire_operator_is_leader") == 1, seconds=60)
+        wait_until(lambda: other.metric("quire_operator_is_leader") == 1)
         make(api_cluster, namespace, replicas=5)
         body = wait_for_status(api_cluster, namespace)
         assert body["status"]["desiredReplicas"] == 5
@@ -69,7 +69,7 @@ def test_an_upgrade_and_a_restart_of_the_operator_restart_no_engine(
         unseal = ("annotate", "deployment/chat-l4", f"--namespace={namespace}")
         api_cluster.api.call(*unseal, "serving.quire.dev/pod-template-seal-")
     with RunningOperator(kubeconfig, log, "--lease-seconds=3", "--engine-image=engine:2") as newer:
-        wait_until(lambda: newer.metric("quire_operator_is_leader") == 1, seconds=60)
+        wait_until(lambda: newer.metric("quire_operator_is_leader") == 1)
         pressure = {"admission": 90}
         make(api_cluster, namespace, memoryPressure=pressure, accelerators=[l4], model=model)
         wait_for_status(api_cluster, namespace)
@@ -92,7 +92,7 @@ def test_bounds_that_move_reach_deployments_though_no_round_of_scaling_is_near(
 
     rounds = "quire_operator_scaling_decide_seconds_count"
     with RunningOperator(kubeconfig, log, *flags, "--scale-seconds=3600") as operator:
-        wait_until(lambda: f"{rounds} 1.0" in operator.metrics(), seconds=90)
+        wait_until(lambda: f"{rounds} 1.0" in operator.metrics())
         for bound in (3, 2):
             scaling = {"mode": "Auto", "minReplicas": bound, "maxReplicas": bound}
             make(api_cluster, namespace, replicas=1, scaling=scaling)
@@ -107,7 +107,7 @@ def wait_for_replicas(cluster: Cluster, namespace: str, number: int) -> None:
         found = get(cluster, "deployment", namespace, "chat-l4")
         return bool(found["spec"]["replicas"] == number)
 
-    wait_until(is_so, seconds=90)
+    wait_until(is_so)
 
 
 @pytest.mark.parametrize("mode", ["External", "Recommend"])
@@ -134,9 +134,9 @@ def test_who_leaves_auto_loses_no_replica_until_spec_replicas_is_set(
         assert ordered() == 4
 
         api_cluster.api.call("scale", "qis/chat", here, "--replicas=3")
-        wait_until(lambda: ordered() == 3, seconds=60)
+        wait_until(lambda: ordered() == 3)
         api_cluster.api.call("scale", "qis/chat", here, "--replicas=1")
-        wait_until(lambda: ordered() == 1, seconds=60)
+        wait_until(lambda: ordered() == 1)
 
 
 def test_an_older_service_takes_over_no_name_that_another_has_at_a_host(
@@ -162,19 +162,19 @@ def test_an_older_service_takes_over_no_name_that_another_has_at_a_host(
         make(api_cluster, namespace, "chat", model=source | {"name": "m"}, **shared)
         wait_for_status(api_cluster, namespace, "chat")
         make(api_cluster, namespace, "a-older", model=source | {"aliases": ["m"]}, **shared)
-        wait_until(lambda: "NameTaken" in degraded("a-older"), seconds=60)
+        wait_until(lambda: "NameTaken" in degraded("a-older"))
         assert routed("a-older") == ["a-older"]
     with RunningOperator(kubeconfig, log.with_name("another.log"), *flags) as another:
         another.wait_until_ready()
         api_cluster.api.call(
             "annotate", "qis", "--all", f"--namespace={namespace}", "seen=again"
         )  # each is looked at by this one
-        wait_until(lambda: "NameTaken" in degraded("a-older"), seconds=60)
+        wait_until(lambda: "NameTaken" in degraded("a-older"))
         assert "NameTaken" not in degraded("chat")
         assert routed("chat") == ["m"]
 
         make(api_cluster, namespace, "chat", model=source | {"name": "n"}, **shared)
-        wait_until(lambda: routed("a-older") == ["a-older", "m"], seconds=60)
+        wait_until(lambda: routed("a-older") == ["a-older", "m"])
 
 
 def test_a_new_pod_finds_the_tokens_that_somebody_deleted(
@@ -190,7 +190,7 @@ def test_a_new_pod_finds_the_tokens_that_somebody_deleted(
         before = tokens(api_cluster, namespace)
         api_cluster.api.call("delete", "secret/chat-internal", here)
         api_cluster.api.call("delete", "pods", "--all", here)
-        wait_until(lambda: tokens(api_cluster, namespace) == before, seconds=60)
+        wait_until(lambda: tokens(api_cluster, namespace) == before)
 
 
 def test_a_kind_that_is_not_served_for_a_while_leaves_no_operator_that_sees_nothing(
@@ -204,7 +204,7 @@ def test_a_kind_that_is_not_served_for_a_while_leaves_no_operator_that_sees_noth
         kubeconfig, log, *flags, module="tests.cluster.stubborn_operator", under=under
     )
     with stubborn as operator:
-        wait_until(lambda: operator.metric("quire_operator_is_leader") == 1, seconds=60)
+        wait_until(lambda: operator.metric("quire_operator_is_leader") == 1)
         make(api_cluster, namespace)
         wait_for_status(api_cluster, namespace)
         serve(api_cluster, is_served=False)
@@ -215,7 +215,7 @@ def test_a_kind_that_is_not_served_for_a_while_leaves_no_operator_that_sees_noth
     second = log.with_name("second.log")
     later = RunningOperator(kubeconfig, second, *flags, "--log-format=text")  # by the kubelet
     try:
-        wait_until(lambda: "waiting: the cluster has no" in second.read_text(), seconds=90)
+        wait_until(lambda: "waiting: the cluster has no" in second.read_text())
         serve(api_cluster, is_served=True)
         make(api_cluster, namespace, replicas=5)
         wait_for_replicas(api_cluster, namespace, 5)
@@ -229,4 +229,4 @@ def serve(cluster: Cluster, *, is_served: bool) -> None:
     served = [{"op": "replace", "path": "/spec/versions/0/served", "value": is_served}]
     cluster.api.call("patch", f"crd/{NAME}", "--type=json", f"--patch={json.dumps(served)}")
     path = PATHS["qis"].format("default")
-    wait_until(lambda: (cluster.api.get(path) is not None) is is_served, seconds=60)
+    wait_until(lambda: (cluster.api.get(path) is not None) is is_served)

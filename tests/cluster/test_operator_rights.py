@@ -107,7 +107,7 @@ def test_in_single_namespaces_it_needs_no_rights_elsewhere(
     try:
         restricted = install(api_cluster, watched=[namespace])
         with RunningOperator(restricted, log, f"--namespaces={namespace}") as operator:
-            wait_until(lambda: operator.metric("quire_operator_is_leader") == 1, seconds=60)
+            wait_until(lambda: operator.metric("quire_operator_is_leader") == 1)
             make(api_cluster, outside)
             make(api_cluster, namespace)
             wait_for_status(api_cluster, namespace)

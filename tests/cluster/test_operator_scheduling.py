@@ -72,5 +72,5 @@ def _wait_for_reason(cluster: Cluster, name: str, reason: str) -> str:
         found: list[dict[str, str]] = body.get("status", {}).get("conditions", [])
         return next((one for one in found if one["type"] == "GPUsAvailable"), {})
 
-    wait_until(lambda: condition().get("reason") == reason, seconds=90)
+    wait_until(lambda: condition().get("reason") == reason)
     return condition()["message"]

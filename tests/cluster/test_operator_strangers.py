@@ -68,7 +68,7 @@ def test_what_others_made_is_not_written_over_and_outlives_the_service(
     assert get(api_cluster, "deployment", namespace, "chat-l4") is not None  # all else is made
     here = f"--namespace={namespace}"
     api_cluster.api.call("delete", "qis/chat", here, "--timeout=60s")
-    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-l4") is None, seconds=90)
+    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-l4") is None)
     ports = [one["port"] for one in get(api_cluster, "service", namespace, "chat")["spec"]["ports"]]
     assert ports == [8080]
     data = get(api_cluster, "configmap", namespace, "chat-live")["data"]
@@ -82,9 +82,7 @@ def test_two_services_that_need_one_name_do_not_fight_over_it(
 ) -> None:
     make(api_cluster, namespace, "chat-engines")
     wait_for_status(api_cluster, namespace, "chat-engines")
-    wait_until(
-        lambda: get(api_cluster, "service", namespace, "chat-engines") is not None, seconds=60
-    )
+    wait_until(lambda: get(api_cluster, "service", namespace, "chat-engines") is not None)
     make(api_cluster, namespace, "chat")
     words = wait_for_reason(api_cluster, namespace, "NameInUse")
 
@@ -107,10 +105,10 @@ def test_a_gateways_label_elsewhere_makes_no_gateway(
         endpoints = (api_cluster.api.get(path) or {}).get("endpoints") or ()
         return [address for one in endpoints for address in one["addresses"]]
 
-    wait_until(lambda: addresses() == ["10.8.8.8"], seconds=60)
+    wait_until(lambda: addresses() == ["10.8.8.8"])
     assert degraded(api_cluster, namespace)[0] != "NoGateway"
     api_cluster.api.call("delete", "pod/gateway", f"-n={GATEWAYS}", "--grace-period=0", "--force")
-    wait_until(lambda: addresses() == [], seconds=60)
+    wait_until(lambda: addresses() == [])
     assert GATEWAYS in wait_for_reason(api_cluster, namespace, "NoGateway")
 
 
@@ -137,7 +135,7 @@ def test_hand_edits_that_no_generation_tells_of_are_put_right(
 ) -> None:
     make(api_cluster, namespace)
     wait_for_status(api_cluster, namespace)
-    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-l4"), seconds=60)
+    wait_until(lambda: get(api_cluster, "deployment", namespace, "chat-l4"))
     before = get(api_cluster, "deployment", namespace, "chat-l4")
     template = json.loads(before["metadata"]["annotations"]["serving.quire.dev/pod-template"])
     template["spec"]["containers"][0]["image"] = "another:1"
@@ -150,7 +148,7 @@ def test_hand_edits_that_no_generation_tells_of_are_put_right(
             here,
             f"serving.quire.dev/pod-template={spoilt}",
         )
-        wait_until(lambda: _kept(api_cluster, namespace) == _kept_in(before), seconds=60)
+        wait_until(lambda: _kept(api_cluster, namespace) == _kept_in(before))
     api_cluster.api.call(
         "label", "--overwrite", "deployment/chat-l4", here, "app.kubernetes.io/name=x"
     )
@@ -166,7 +164,7 @@ def test_hand_edits_that_no_generation_tells_of_are_put_right(
         is_paused = body["spec"].get("paused", False)
         return label == "quire-engine" and not is_paused and containers == ["engine"]
 
-    wait_until(is_right, seconds=60)
+    wait_until(is_right)
     after = get(api_cluster, "deployment", namespace, "chat-l4")
     assert after["spec"]["template"] == before["spec"]["template"]
     # a restart that somebody asks for stays
@@ -175,7 +173,6 @@ def test_hand_edits_that_no_generation_tells_of_are_put_right(
     wait_for_status(api_cluster, namespace)
     wait_until(
         lambda: get(api_cluster, "deployment", namespace, "chat-l4")["spec"]["replicas"] == 3,
-        seconds=60,
     )
     last = get(api_cluster, "deployment", namespace, "chat-l4")["spec"]["template"]
     assert "kubectl.kubernetes.io/restartedAt" in last["metadata"]["annotations"]
@@ -187,7 +184,7 @@ def test_what_others_add_beside_ours_goes(
     make(api_cluster, namespace)
     wait_for_status(api_cluster, namespace)
     parts = {"service": "chat", "pdb": "chat-engines"}
-    wait_until(lambda: all(get(api_cluster, k, namespace, n) for k, n in parts.items()), seconds=60)
+    wait_until(lambda: all(get(api_cluster, k, namespace, n) for k, n in parts.items()))
     before = {kind: get(api_cluster, kind, namespace, name) for kind, name in parts.items()}
     # another selector is taken beside ours; another port of the same name, and another way to
     # count, make ours invalid
@@ -204,7 +201,7 @@ def test_what_others_add_beside_ours_goes(
     for kind, spec in added:
         what = (f"{kind}/{parts[kind]}", f"--namespace={namespace}", "--type=merge")
         api_cluster.api.call("patch", *what, f"-p={json.dumps({'spec': spec})}")
-        wait_until(is_right, seconds=60)
+        wait_until(is_right)
     make(api_cluster, namespace, replicas=3)
     wait_for_status(api_cluster, namespace)
     assert degraded(api_cluster, namespace)[0] != "ApplyRefused"
@@ -237,7 +234,7 @@ def test_a_class_of_an_ingress_stays_where_a_policy_hides_the_clusters_own(
     api_cluster: Cluster, operator: RunningOperator, namespace: str
 ) -> None:
     make(api_cluster, namespace, **WAY_IN)
-    wait_until(lambda: get(api_cluster, "ingress", namespace, "chat") is not None, seconds=60)
+    wait_until(lambda: get(api_cluster, "ingress", namespace, "chat") is not None)
     what = ("ingress/chat", f"--namespace={namespace}", "--type=merge")
     rules = [
         {
@@ -259,12 +256,10 @@ def test_a_class_of_an_ingress_stays_where_a_policy_hides_the_clusters_own(
         api_cluster.api.apply(made)
     tried = ("create", "ingress", "trial", what[1], "--default-backend=a:80", "--dry-run=server")
     try:
-        wait_until(lambda: "needs rules" in api_cluster.api.run(*tried).stderr, seconds=60)
+        wait_until(lambda: "needs rules" in api_cluster.api.run(*tried).stderr)
         theirs = {"ingressClassName": "theirs", "tls": [{"hosts": ["theirs.example.com"]}]}
         api_cluster.api.call("patch", *what, f"-p={json.dumps({'spec': theirs})}")
-        wait_until(
-            lambda: "tls" not in get(api_cluster, "ingress", namespace, "chat")["spec"], seconds=60
-        )
+        wait_until(lambda: "tls" not in get(api_cluster, "ingress", namespace, "chat")["spec"])
         spec = get(api_cluster, "ingress", namespace, "chat")["spec"]
         assert spec["ingressClassName"] == "theirs"
     finally:
@@ -280,7 +275,7 @@ def _spoil_an_ingress(cluster: Cluster, namespace: str, default: str | None) -> 
         return found
 
     make(cluster, namespace, **WAY_IN)
-    wait_until(lambda: now() is not None, seconds=60)
+    wait_until(lambda: now() is not None)
     before = now()["spec"]
     assert before.get("ingressClassName") == default
     backend = {"service": {"name": "theirs", "port": {"number": 80}}}
@@ -293,12 +288,12 @@ def _spoil_an_ingress(cluster: Cluster, namespace: str, default: str | None) -> 
     for one in added:
         patch = ("--type=merge", f"-p={json.dumps({'spec': one})}")
         cluster.api.call("patch", *what, *patch)
-        wait_until(lambda: now()["spec"] == before, seconds=60)
+        wait_until(lambda: now()["spec"] == before)
     # nor is the class taken for somebody's now: writes change it no more
     seen = now()["metadata"]["generation"]
     for value in ("x", "y"):
         cluster.api.call("label", "--overwrite", *what, f"{NAME_LABEL}={value}")
-        wait_until(lambda: now()["metadata"]["labels"][NAME_LABEL] not in ("x", "y"), seconds=60)
+        wait_until(lambda: now()["metadata"]["labels"][NAME_LABEL] not in ("x", "y"))
     assert now()["metadata"]["generation"] == seen
 
 
@@ -351,8 +346,8 @@ def test_the_tokens_of_engines_are_put_right_while_engines_do_not_answer(
     here = f"--namespace={namespace}"
     before = tokens(api_cluster, namespace)
     api_cluster.api.call("delete", "secret/chat-internal", here)
-    wait_until(lambda: tokens(api_cluster, namespace) == before, seconds=60)
+    wait_until(lambda: tokens(api_cluster, namespace) == before)
     api_cluster.api.call(
         "patch", "secret/chat-internal", here, "--type=merge", '-p={"stringData":{"tokens":"x"}}'
     )
-    wait_until(lambda: tokens(api_cluster, namespace) == before, seconds=60)
+    wait_until(lambda: tokens(api_cluster, namespace) == before)

@@ -193,8 +193,8 @@ def test_load_brings_replicas_of_two_types_and_cuts_no_stream_when_they_go(
         before = replicas(api_cluster)
         with RunningOperator(ways[0], tmp_path / "operator-2.log", *flags) as another:
             decided = "quire_operator_scaling_decide_seconds_count"
-            wait_until(lambda: f"{decided} " in another.metrics(), seconds=60)
-            wait_until(lambda: another.metric(decided) >= 3, seconds=60)
+            wait_until(lambda: f"{decided} " in another.metrics())
+            wait_until(lambda: another.metric(decided) >= 3)
             assert replicas(api_cluster) == before
             with Load(gateway, per_second=0.1, num_tokens=60) as trickle:
                 wait_until(lambda: sum(replicas(api_cluster).values()) == 1, seconds=400)
@@ -238,14 +238,14 @@ def test_an_accelerator_that_leaves_the_spec_serves_until_others_do(
             wait_until(lambda: bool(kubelet.problem) or num_engines(gateway) == 2, seconds=240)
             assert kubelet.problem == ""
             with Load(gateway, per_second=0.5, num_tokens=60) as load:
-                wait_until(lambda: load.num_whole >= 2, seconds=120)
+                wait_until(lambda: load.num_whole >= 2)
                 answer = apply(
                     api_cluster, service("chat", PLACE, **spec | {"accelerators": [h100]})
                 )
                 assert answer.returncode == 0, answer.stderr
                 wait_until(is_replaced, seconds=240)
                 num_whole = load.num_whole
-                wait_until(lambda: load.num_whole > num_whole, seconds=120)
+                wait_until(lambda: load.num_whole > num_whole)
         events = api_cluster.api.get(f"/api/v1/namespaces/{PLACE}/events")["items"]
     assert kubelet.problem == ""
     # on a busy machine one more was on its way when it left

@@ -99,7 +99,7 @@ def test_requests_end_with_an_error_and_another_core_serves(
             else:
                 assert response.status_code == 503
                 assert response.json()["error"]["code"] == "engine_restarting"
-        wait_until(server.is_ready, seconds=120)
+        wait_until(server.is_ready)
         assert server.core_pid() != broken
         again = server.post("/v1/completions", body | {"max_tokens": 20}).json()["choices"]
         assert again == expected

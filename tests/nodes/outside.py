@@ -35,7 +35,7 @@ def lists(user: openai.OpenAI, model: str) -> bool:
 def streamed(cluster: Cluster, host: str, model: str, question: str = "Say hello.") -> str:
     """One streamed answer, as soon as there is one; at least three pieces, or it is an error."""
     with as_user(cluster, host) as user:
-        wait_until(lambda: lists(user, model), seconds=90, pause_seconds=0.1)
+        wait_until(lambda: lists(user, model), pause_seconds=0.1)
         messages: list[Any] = [{"role": "user", "content": question}]
         stream = user.chat.completions.create(
             model=model, messages=messages, max_tokens=24, temperature=0, stream=True

@@ -57,7 +57,7 @@ def traffic(two_gateways: Cluster) -> Iterator[Service]:
     apply_revision(service, 1)
     service.wait_for("Ready", "True")
     with as_user(two_gateways, HOST, KEY) as user:
-        wait_until(lambda: lists(user, MODEL), seconds=90, pause_seconds=0.2)
+        wait_until(lambda: lists(user, MODEL), pause_seconds=0.2)
     yield service
     api.call("delete", "namespace", namespace, "--timeout=170s")
 

@@ -47,7 +47,7 @@ def wait_for_answer(cluster: Cluster, status: int) -> None:
         except httpx.TransportError:
             return False  # without an Ingress, Envoy does not listen
 
-    wait_until(is_so, seconds=90, pause_seconds=0.1)
+    wait_until(is_so, pause_seconds=0.1)
 
 
 def test_requests_come_in_through_envoy_and_the_gateway_to_an_engine(

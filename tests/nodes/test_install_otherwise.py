@@ -59,6 +59,6 @@ def test_two_installations_serve_a_namespace_each(
     assert streamed(bare_cluster, "team-a.example.com", "llama3-8b")
     with as_user(bare_cluster, "team-b.example.com") as user:
         # its gateway answers until it has ended, as it does in an upgrade
-        wait_until(lambda: not lists(user, "llama3-8b"), seconds=90, pause_seconds=0.5)
+        wait_until(lambda: not lists(user, "llama3-8b"), pause_seconds=0.5)
     helm.uninstall(namespace="quire-a")
     remove_kind(bare_cluster)

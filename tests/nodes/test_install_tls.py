@@ -77,7 +77,7 @@ def test_who_asks_by_tls_is_answered_and_a_new_certificate_needs_no_restart(
     url = service.status()["url"]
     assert url == service.url.replace("http:", "https:")
     client = Client(system, restricted, [HOST], authority.own.certificate)
-    wait_until(lambda: client.ask(f"{url}/models").status == 200, seconds=90)
+    wait_until(lambda: client.ask(f"{url}/models").status == 200)
     assert client.ask(f"{url}/chat/completions", QUESTION).status == 200
     assert client.ask(f"https://quire-gateway.{SYSTEM}.svc/v1/models").status == 200
     gateways = pods_of(system, "gateway")
@@ -105,7 +105,7 @@ def test_who_asks_by_tls_is_answered_and_a_new_certificate_needs_no_restart(
     ingress = PUBLIC["ingress"] | {"tlsSecretName": "models-tls"}
     service.apply(simulated(L4), scaling=auto, access={"public": True}, ingress=ingress)
     public = f"https://{HOST}:{TLS_PORT}/v1"
-    wait_until(lambda: client.ask(f"{public}/models").status == 200, seconds=90)
+    wait_until(lambda: client.ask(f"{public}/models").status == 200)
     assert client.ask(f"{public}/chat/completions", QUESTION).status == 200
     service.wait(lambda: service.status().get("url") == f"https://{HOST}/v1", "its address is so")
 
@@ -154,7 +154,7 @@ def put(cluster: Cluster, namespace: str, name: str, pair: KeyPair) -> None:
 
 def wait_until_gone(cluster: Cluster, gateways: set[str]) -> None:
     """Wait until these have ended their answers."""
-    wait_until(lambda: not gateways & uids(pods_of(cluster, "gateway")), seconds=120)
+    wait_until(lambda: not gateways & uids(pods_of(cluster, "gateway")))
 
 
 def shown(client: Client, places: list[tuple[str, int]]) -> set[str]:

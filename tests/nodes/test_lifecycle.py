@@ -42,7 +42,7 @@ def test_a_killed_owner_takes_nodes_and_pods_along_and_leaves_nothing(
         assert len(_in_namespace(inside)) > 3
         owned.kill_owner()
         owned.wait_until_programs_are_gone()
-        wait_until(lambda: not _in_namespace(inside), seconds=60)
+        wait_until(lambda: not _in_namespace(inside))
 
     assert "test-nodes-owned" in remove_abandoned()
     assert not folder.exists()

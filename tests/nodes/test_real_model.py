@@ -67,7 +67,7 @@ def test_it_answers_another_pod_by_the_services_name(
     service.apply(accelerator(), model=model(MODEL))
     service.wait_for("Ready", "True")
     assert service.status()["url"] == service.url
-    wait_until(lambda: client.ask(f"{service.url}/models").status == 200, seconds=90)
+    wait_until(lambda: client.ask(f"{service.url}/models").status == 200)
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     question = {"model": "smollm2", "messages": messages, "temperature": 0, "max_tokens": 32}
     answer = client.ask(f"{service.url}/chat/completions", question)

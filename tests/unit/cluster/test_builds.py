@@ -88,7 +88,7 @@ def test_what_was_compiled_is_removed_when_the_program_is_there(go: FakeGo) -> N
 def test_a_second_process_waits_for_the_one_that_builds(go: FakeGo) -> None:
     go.switch("hold", on=True)
     with _building() as first, _building() as second:
-        wait_until(lambda: go.began, seconds=60)
+        wait_until(lambda: go.began)
         assert second.stderr is not None
         assert first.stderr is not None
         waiting = [first, second]
@@ -103,12 +103,12 @@ def test_a_second_process_waits_for_the_one_that_builds(go: FakeGo) -> None:
 def test_a_build_that_was_killed_goes_on_where_it_was(go: FakeGo) -> None:
     go.switch("hold", on=True)
     with _building() as process:
-        wait_until(lambda: bool(go.builds), seconds=60)
+        wait_until(lambda: bool(go.builds))
         process.kill()
         process.wait()
     compiled = cluster_folder("tools") / f"partial-{COREDNS.key}" / "go-cache"
     (compiled / "from-before").touch()
-    wait_until(lambda: not is_alive(go.builds[0]), seconds=60)
+    wait_until(lambda: not is_alive(go.builds[0]))
     assert find_program("coredns") is None
     assert (compiled / "from-before").exists()
     go.switch("hold", on=False)

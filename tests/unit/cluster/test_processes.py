@@ -33,7 +33,7 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 
 def test_a_started_process_is_found_by_its_role(launcher: Launcher) -> None:
     launcher.start("node-1/sleep", ["sleep", "600"])
-    wait_until(lambda: launcher.is_running("node-1/sleep"), seconds=60)
+    wait_until(lambda: launcher.is_running("node-1/sleep"))
     (process,) = launcher.running()
     assert (process.role, process.command) == ("node-1/sleep", "sleep")
     assert not launcher.is_running("node-2/sleep")
@@ -42,7 +42,7 @@ def test_a_started_process_is_found_by_its_role(launcher: Launcher) -> None:
 def test_what_a_program_starts_is_not_taken_for_it(launcher: Launcher) -> None:
     launcher.start("starter", ["sh", "-c", "exec sleep 600"])
     # until then it is the program itself
-    wait_until(lambda: [one.command for one in launcher.running()] == ["sleep"], seconds=60)
+    wait_until(lambda: [one.command for one in launcher.running()] == ["sleep"])
     assert not launcher.is_running("starter")
     launcher.kill("starter")
     assert launcher.running() == []
@@ -50,7 +50,7 @@ def test_what_a_program_starts_is_not_taken_for_it(launcher: Launcher) -> None:
 
 def test_what_a_program_starts_while_it_is_killed_is_killed_too(launcher: Launcher) -> None:
     launcher.start("starter", ["sh", "-c", "for _ in $(seq 300); do sleep 600 & done; wait"])
-    wait_until(lambda: len(launcher.running()) > 1, seconds=60)
+    wait_until(lambda: len(launcher.running()) > 1)
     launcher.kill("starter")
     assert launcher.running() == []
 
@@ -82,7 +82,7 @@ def test_a_process_knows_nothing_of_its_starters_environment(
 ) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "s3cret")
     launcher.start("sleep", ["sleep", "600"])
-    wait_until(lambda: launcher.is_running("sleep"), seconds=60)
+    wait_until(lambda: launcher.is_running("sleep"))
     (process,) = launcher.running()
     assert "s3cret" not in Path(f"/proc/{process.pid}/environ").read_text()
 
@@ -100,8 +100,8 @@ def test_a_process_ends_with_its_starter_only_if_asked_to(tmp_path: Path, owners
         (process,) = running_with(tmp_path)
         starter.kill()
     if ownership == "owned":
-        wait_until(lambda: not is_alive(process.pid), seconds=60)
+        wait_until(lambda: not is_alive(process.pid))
     else:
         assert is_alive(process.pid)
         Launcher(tmp_path, tmp_path, ends_with_parent=False).kill()
-        wait_until(lambda: not is_alive(process.pid), seconds=60)
+        wait_until(lambda: not is_alive(process.pid))
