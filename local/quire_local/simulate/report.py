@@ -5,12 +5,14 @@ from dataclasses import asdict
 
 import msgspec
 
+from quire_local.simulate.prices import COLUMN, MEANING, in_words
 from quire_local.simulate.results import SimulationResult
 from quire_local.simulate.sizing import SizedWindow
 
 _COLUMNS = (
     ("cost $", ">"),
     ("$ / hour", ">"),
+    (COLUMN, ">"),
     ("SLO kept", ">"),
     ("first token", ">"),
     ("a token", ">"),
@@ -42,7 +44,7 @@ def write_table(results: Sequence[SimulationResult], *, about: str = "scaler") -
     ]
     note = (
         "SLO kept: of all requests, answered whole with both promises met."
-        f" First token and a token: at {_percentiles(results)}."
+        f" First token and a token: at {_percentiles(results)}. {MEANING} of answers."
     )
     return "\n".join([*lines, "", note, *_remarks(results)])
 
@@ -89,6 +91,7 @@ def _row(one: SimulationResult) -> list[str]:
         one.scaler,
         f"{one.dollars:.2f}",
         f"{one.dollars_per_hour:.2f}",
+        in_words(one.dollars_per_million_output_tokens),
         f"{one.attainment:.2%}",
         "never" if one.first_token_seconds is None else f"{one.first_token_seconds:.2f} s",
         "-" if one.per_token_seconds is None else f"{one.per_token_seconds * 1e3:.0f} ms",

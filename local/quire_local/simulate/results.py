@@ -63,6 +63,10 @@ class SimulationResult:
     """From the first arrival to the last answer."""
     dollars: float
     dollars_per_hour: float
+    num_output_tokens: int
+    """Of all answers that came whole."""
+    dollars_per_million_output_tokens: float | None
+    """Dollars of the whole run for so many of these tokens; None where nothing was answered."""
     attainment: float
     first_token_attainment: float
     """Share of all requests with the first token in time."""

@@ -17,6 +17,7 @@ from quire_local.simulate.gateway import SimulatedGateway
 from quire_local.simulate.hardware import EngineType, Limits, ServiceLevel
 from quire_local.simulate.jobs import Fate, Job
 from quire_local.simulate.observing import GatewaySeen, Observation, ReplicaSeen, Scaled, Scaler
+from quire_local.simulate.prices import per_million
 from quire_local.simulate.results import (
     Decided,
     Sample,
@@ -305,6 +306,7 @@ class Simulation:
         fleet = self.fleet
         hours = max(seconds, 1.0) / 3600
         answered = [job for job in jobs if job.fate is Fate.ANSWERED]
+        num_tokens = sum(job.num_received for job in answered)
         share = attainment(jobs, slo)
         live = [one.engine for one in fleet.replicas if one.engine]
         preemptions = sum(engine.core.scheduler.counters.num_preemptions for engine in live)
@@ -315,6 +317,8 @@ class Simulation:
             seconds=seconds,
             dollars=fleet.dollars(),
             dollars_per_hour=fleet.dollars() / hours,
+            num_output_tokens=num_tokens,
+            dollars_per_million_output_tokens=per_million(fleet.dollars(), num_tokens),
             attainment=share,
             first_token_attainment=first_token_attainment(jobs, slo),
             per_token_attainment=per_token_attainment(jobs, slo),
@@ -322,7 +326,7 @@ class Simulation:
             meets_slo=share >= slo.percentile / 100,
             first_token_seconds=quantile([job.first_token_seconds for job in jobs], slo.percentile),
             per_token_seconds=quantile([job.per_token_seconds for job in answered], slo.percentile),
-            tokens_per_second=sum(job.num_received for job in answered) / max(seconds, 1.0),
+            tokens_per_second=num_tokens / max(seconds, 1.0),
             num_refused=sum(job.fate is Fate.REFUSED for job in jobs),
             num_lost=sum(job.fate is Fate.LOST for job in jobs),
             num_lost_to_drain=fleet.num_lost_to_drain,

@@ -41,6 +41,8 @@ class SizedWindow:
     replicas: Mapping[str, int]
     dollars_per_hour: float
     requests_per_second: float
+    output_tokens_per_second: float
+    """Of the requests that are served."""
     unserved: float
     """Part of the requests that no type serves within the promises."""
     loads: Mapping[str, float]
@@ -155,13 +157,21 @@ def _rare(options: Sequence[Option], rates: Sequence[float]) -> list[int]:
 def count_unserved(mix: Mix, buckets: Sequence[Bucket]) -> float:
     """Part of the requests that a mix does not serve."""
     total = sum(one.rate for one in buckets)
-    if total <= 0:
-        return 0.0
-    served = sum(
+    return 1.0 - sum(_served_rates(mix, buckets)) / total if total > 0 else 0.0
+
+
+def count_output_tokens(mix: Mix, buckets: Sequence[Bucket]) -> float:
+    """Output tokens per second of the requests that a mix serves."""
+    rates = _served_rates(mix, buckets)
+    return sum(rate * one.output_tokens for rate, one in zip(rates, buckets, strict=True))
+
+
+def _served_rates(mix: Mix, buckets: Sequence[Bucket]) -> list[float]:
+    """Requests per second of each bucket that a mix serves."""
+    return [
         one.rate * min(sum(parts[index] for parts in mix.shares.values()), 1.0)
         for index, one in enumerate(buckets)
-    )
-    return 1.0 - served / total
+    ]
 
 
 def size_windows(
@@ -202,6 +212,7 @@ def size_windows(
                 replicas=mix.replicas,
                 dollars_per_hour=mix.cost,
                 requests_per_second=len(arrived) / seconds,
+                output_tokens_per_second=count_output_tokens(mix, buckets),
                 unserved=count_unserved(mix, buckets),
                 loads=mix.loads,
             )

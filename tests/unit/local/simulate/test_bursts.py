@@ -33,6 +33,7 @@ def _windows(trace: list[TraceRequest]) -> list[SizedWindow]:
             replicas={},
             dollars_per_hour=0.0,
             requests_per_second=sum(at <= one.arrival_seconds < at + 300 for one in trace) / 300,
+            output_tokens_per_second=0.0,
             unserved=0.0,
             loads={},
         )

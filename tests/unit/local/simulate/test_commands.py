@@ -73,7 +73,7 @@ def test_a_plan_says_what_step_times_are_from(
     weights: str, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", *SMALL, "--gpu", "h100", "--quantization", weights]) == 0
-    [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("h100 ")]
+    [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("h100  ")]
     assert f"  {source}  " in row
 
 
