@@ -140,21 +140,23 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
             Pairs of a prompt token in a chunk and a token it attends to; see `count_pairs`.
         """
         tokens = num_decodes + prefill_tokens
-        if prefill_tokens:
+        if prefill_tokens and self.padded_tokens:
             tokens = pad_tokens(tokens, self.padded_tokens)
+        # without `_attend` and `_compute`, for planners ask a million times
+        attended = context_tokens * self.seconds_per_context_token
+        if self.context_tokens:
+            attended += _interpolate(self.context_tokens, self.context_seconds, context_tokens)
         device = (
-            self._compute(tokens)
+            _interpolate(self.compute_tokens, self.compute_seconds, tokens)
             + num_decodes * self.seconds_per_sequence
-            + self._attend(context_tokens)
+            + attended
             + prefill_pairs * self.seconds_per_pair
         )
         floor = self.floor_seconds
         if prefill_tokens:
             device += self.prompt_seconds + (self.mixed_seconds if num_decodes else 0.0)
-            if not is_padded(tokens, self.padded_tokens):
-                floor = max(floor, self.prompt_floor_seconds)
-                if num_decodes:
-                    floor = max(floor, self.mixed_floor_seconds)
+            if device < self.prompt_floor_seconds or device < self.mixed_floor_seconds:
+                floor = max(floor, self._launch_seconds(tokens, num_decodes))
         return device if device > floor else floor
 
     def predict_decodes(self, num_decodes: int, context_tokens: int) -> Iterator[float]:
@@ -189,6 +191,13 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
     def _compute(self, num_tokens: int) -> float:
         return _interpolate(self.compute_tokens, self.compute_seconds, num_tokens)
 
+    def _launch_seconds(self, tokens: int, num_decodes: int) -> float:
+        """The host's own time for a step with prompts, already padded."""
+        if is_padded(tokens, self.padded_tokens):
+            return 0.0
+        floor = self.prompt_floor_seconds
+        return max(floor, self.mixed_floor_seconds) if num_decodes else floor
+
     def _attend(self, context_tokens: int) -> float:
         seconds = context_tokens * self.seconds_per_context_token
         if self.context_tokens:
@@ -198,7 +207,7 @@ class StepTimeModel(msgspec.Struct, frozen=True, kw_only=True):
 
 def _interpolate(knots: tuple[int, ...], seconds: tuple[float, ...], num_tokens: int) -> float:
     """Read a curve: flat before its first knot, along the last slope beyond its last one."""
-    right = min(max(bisect_right(knots, num_tokens), 1), len(knots) - 1)
+    right = bisect_right(knots, num_tokens, 1, len(knots) - 1)
     left = right - 1
     if num_tokens <= knots[left]:
         return seconds[left]

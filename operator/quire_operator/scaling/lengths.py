@@ -1,6 +1,6 @@
 """What requests of each length take of an engine, by bucket: the same for all accelerators."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,21 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean request of a mix."""
+
+    output: float
+    """Tokens."""
+    prefill: float
+    pairs: float
+    block_steps: float
+    """Blocks that it holds, summed over the steps that it decodes in."""
+    context_steps: float
+    square: float
+    """Of prompt tokens."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Lengths:
     """Of a mix."""
 
@@ -31,6 +46,32 @@ class Lengths:
     """Context tokens, summed over the steps that it decodes in."""
     block_steps: Array
     """Blocks that it holds, summed over the same."""
+    _means: dict[bytes, Mean] = field(default_factory=dict)
+    """By which buckets are served: many accelerators serve the same ones."""
+
+    def mean(self, served: Array) -> Mean:
+        """Over those that are served; there are some."""
+        key = served.tobytes()
+        if key not in self._means:
+            self._means[key] = self._mean(served)
+        return self._means[key]
+
+    def _mean(self, served: Array) -> Mean:
+        rates = np.where(served, self.rates, 0.0)
+        weights = np.where(served, 1.0, 0.0) if rates.sum() <= 0 else rates
+        weights = weights / weights.sum()
+
+        def of(values: Array) -> float:
+            return float((weights * values).sum())
+
+        return Mean(
+            output=of(self.outputs),
+            prefill=of(self.prefills),
+            pairs=of(self.pairs),
+            block_steps=of(self.block_steps),
+            context_steps=of(self.context_steps),
+            square=of(self.prefills * self.prefills),
+        )
 
 
 _newest: dict[int, tuple[tuple[Bucket, ...], Lengths]] = {}

@@ -4,7 +4,7 @@ Where no accelerator keeps a promise, the best there is takes its place, and tha
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -46,10 +46,15 @@ class Offer:
     """Of a replica an hour, assumed where the price is not known."""
     loads: Loads
     """See `Option`."""
-    quick_loads: Loads
-    """See `Capacity`."""
     capacity: Capacity | None
     """None: nothing is known of it."""
+
+    @property
+    def quick_loads(self) -> Loads:
+        """See `Capacity`; where all is quick what it takes besides is, too."""
+        if self.capacity is None or self.capacity.find_quick is None:
+            return self.loads
+        return self.capacity.quick_loads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +83,8 @@ class Offers:
 
     @cached_property
     def quick_loads(self) -> Mapping[str, Loads]:
-        """The same of what is quick on each."""
-        return {one.accelerator.name: one.quick_loads for one in self.offers}
+        """The same of what is quick on each; computed when it is looked up."""
+        return _QuickLoads({one.accelerator.name: one for one in self.offers})
 
     @property
     def are_known(self) -> bool:
@@ -124,6 +129,20 @@ class Offers:
             there = [(1, what) for _, what in cheapest[:1]]
         rate = sum(count * what.requests_per_second for count, what in there)
         return sum(count * what.concurrency for count, what in there) / rate if rate else 0.0
+
+
+class _QuickLoads(Mapping[str, Loads]):
+    def __init__(self, offers: Mapping[str, Offer]) -> None:
+        self._offers = offers
+
+    def __getitem__(self, name: str) -> Loads:
+        return self._offers[name].quick_loads
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._offers)
+
+    def __len__(self) -> int:
+        return len(self._offers)
 
 
 def _requests_per_second(loads: Loads, rates: Array) -> float:
@@ -196,9 +215,9 @@ def make_offers(
     for one in usable:
         what = done[one.name]
         if isinstance(what, Capacity):
-            loads, quick_loads = what.loads, what.quick_loads
+            loads = what.loads
         elif what is None and not known:
-            loads = quick_loads = Loads.alike(_ALMOST_NOTHING, len(mix))
+            loads = Loads.alike(_ALMOST_NOTHING, len(mix))
         else:
             continue
         offers.append(
@@ -206,7 +225,6 @@ def make_offers(
                 accelerator=one,
                 cost=costs[one.name],
                 loads=loads,
-                quick_loads=quick_loads,
                 capacity=what if isinstance(what, Capacity) else None,
             )
         )
@@ -320,7 +338,7 @@ def _tolerate(
     )
     if not isinstance(without, Capacity):
         return offer
-    return _with_more(offer, offer.loads.filled(is_late, without.loads))
+    return replace(offer, loads=offer.loads.filled(is_late, without.loads))
 
 
 def _serve_hardest(
@@ -357,13 +375,7 @@ def _serve_hardest(
                 f" {slo.first_token_seconds:g} s on any accelerator: {name} is the fastest",
             )
         )
-    return [_with_more(one, loads) if one is best else one for one in offers]
-
-
-def _with_more(offer: Offer, loads: Loads) -> Offer:
-    """One that takes more than it serves in time."""
-    is_spared = offer.quick_loads is not offer.loads
-    return replace(offer, loads=loads, quick_loads=offer.quick_loads if is_spared else loads)
+    return [replace(one, loads=loads) if one is best else one for one in offers]
 
 
 def _costs(service: ServiceInputs, findings: list[Finding]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """How long an engine's steps take: measured by itself, and beyond that as such engines do."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from quire_engine.profiles.step_time import StepLimits, StepTimeModel
@@ -34,6 +35,11 @@ class StepTimes:
     def limits(self) -> StepLimits | None:
         """The largest steps of which anything is known; None: of all."""
         return self.measured.limits if self.beyond is None else None
+
+    @property
+    def predict(self) -> Callable[..., float]:
+        """`seconds`, without the detour where one model says all."""
+        return self.measured.predict if self.beyond is None else self.seconds
 
     def seconds(
         self, num_decodes: int, context_tokens: int, prefill_tokens: int = 0, pairs: int = 0

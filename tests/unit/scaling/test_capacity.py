@@ -181,3 +181,11 @@ def _narrowed(num_decodes: int, context_tokens: int, times: float = 1.0) -> Step
             num_decodes=num_decodes, context_tokens=context_tokens, prefill_tokens=8192
         ),
     )
+
+
+def test_the_same_gpu_at_another_price_is_computed_once() -> None:
+    mix, gpu = (bucket(1000, 200), bucket(3000, 100)), capability("l4")
+    first = capacity(gpu, gpu, mix, CHAT, 0.75)
+    assert capacity(gpu, gpu, mix, CHAT, 0.75) is first
+    assert capacity(gpu, gpu, mix, CHAT, 0.5) is not first
+    assert capacity(gpu, gpu, (bucket(1000, 200), bucket(3000, 100)), CHAT, 0.75) is not first
