@@ -41,6 +41,8 @@ _GOAL_SECONDS = 0.2
 _NUM_SERVICES = 20
 _PROMPT_BOUNDS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _OUTPUT_BOUNDS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+_GPUS = ("t4", "l4", "a10g", "a100-40", "a100-80", "h100", "h200")
+"""By name: a catalogue that grows must not make decisions slower to compare."""
 _SPOT = "l4-spot"
 _SPOT_PRICE = 0.6
 """Of the price of the same without notice."""
@@ -120,8 +122,8 @@ def _accelerator_of(name: str) -> str:
 
 
 def _accelerators() -> tuple[AcceleratorInputs, ...]:
-    """All of the catalogue, and one of them again for less."""
-    made = {name: _accelerator(name) for name in GPUS}
+    """Seven types, and one of them again for less."""
+    made = {name: _accelerator(name) for name in _GPUS}
     made[_SPOT] = replace(made["l4"], name=_SPOT)
     made[_SPOT] = replace(made[_SPOT], cost_per_hour=_SPOT_PRICE * GPUS["l4"].dollars_per_hour)
     return tuple(made.values())

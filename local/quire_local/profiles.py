@@ -12,7 +12,7 @@ def main(argv: Sequence[str]) -> int:
     """Print what --simulate and --model-shape accept, with the sizes that matter."""
     Parser(prog="quire profiles", description=__doc__).parse_args(argv)
     _print_table(
-        ["--simulate", "memory GiB", "TB/s", "TFLOP/s", "$/hour"],
+        ["--simulate", "memory GiB", "TB/s", "TFLOP/s", "$/hour", "nvidia.com/gpu.product"],
         [
             [
                 gpu.name,
@@ -20,6 +20,7 @@ def main(argv: Sequence[str]) -> int:
                 f"{gpu.bandwidth_bytes_per_second / 1e12:.2f}",
                 f"{gpu.flops_per_second / 1e12:.0f}",
                 f"{gpu.dollars_per_hour:.2f}",
+                ", ".join(gpu.products),
             ]
             for gpu in GPUS.values()
         ],
@@ -42,8 +43,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _print_table(heading: list[str], rows: list[list[str]]) -> None:
-    """Print columns as wide as their widest cell: the first to the left, numbers to the right."""
+    """Print columns as wide as their widest cell: names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(heading, *rows, strict=True)]
-    for first, *numbers in [heading, *rows]:
-        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
-        print("  ".join([first.ljust(widths[0]), *cells]))
+    for first, *numbers, last in [heading, *rows]:
+        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:-1], strict=True)]
+        print("  ".join([first.ljust(widths[0]), *cells, last]))

@@ -192,15 +192,24 @@ def test_nodes_with_gpus_need_a_label_and_a_plugin(installed: Cluster) -> None:
     product = {"nvidia.com/gpu.product": "NVIDIA-L4"}
     node(installed, "well", labels=product, gpus=2)
     node(installed, "unlabelled", gpus=1)
+    node(installed, "shared", labels={"nvidia.com/gpu.product": "NVIDIA-L4-SHARED"}, gpus=4)
+    node(installed, "new", labels={"nvidia.com/gpu.product": "NVIDIA-X900"}, gpus=1)
     node(installed, "without-plugin", labels=product)
     asks = [{"name": "h100", "products": ["NVIDIA-H100-80GB-HBM3"]}]
     assert apply(installed, service("wants-h100", accelerators=asks)).returncode == 0
     words = _words(_examine(installed.kubeconfig)["gpus"])
     assert "2 NVIDIA-L4" in words
+    assert "NVIDIA-L4: quire knows no" not in words
+    for name, about in (
+        ("NVIDIA-X900", " -> set accelerators[].costPerHour where it is used"),
+        ("NVIDIA-L4-SHARED", ", and one that pods share in turns -> set accelerators[]."),
+    ):
+        assert f"{name}: quire knows no price, memory and speed of such a GPU{about}" in words
+    assert "so that all who share fit" in words
     assert "kubectl label node unlabelled nvidia.com/gpu.product=" in words
     assert "without-plugin has the label nvidia.com/gpu.product and gives out no" in words
     assert "default/wants-h100 asks for NVIDIA-H100-80GB-HBM3, which no node has" in words
-    installed.api.call("delete", "node", "well", "unlabelled", "without-plugin")
+    installed.api.call("delete", "node", "well", "unlabelled", "shared", "new", "without-plugin")
     installed.api.call("delete", "qis/wants-h100")
 
 

@@ -2,7 +2,13 @@
 
 Memory is what `nvidia-smi` reports as total; bandwidth and FLOP/s (dense, bfloat16 or, on the T4,
 float16) are the vendor's data sheets'; prices are on-demand prices of large clouds in 2025 and
-only defaults: `costPerHour` of the resource wins.
+only defaults: `costPerHour` of the resource wins. What none of them rents has the price of the type
+next to it: an H100 on PCIe that of an H100 NVL, an H200 NVL that of an H200.
+
+Labels are the driver's name of the GPU with dashes for spaces, as NVIDIA's feature discovery writes
+them; older drivers named an A100 without NVIDIA. Where pods share a GPU in turns the label ends in
+-SHARED, and where all GPUs of a node are cut to slices it goes on with -MIG- and the slice's size.
+Neither is a type here: who has a part has less memory and bandwidth than the whole.
 """
 
 from dataclasses import dataclass
@@ -11,6 +17,9 @@ from quire_engine.errors import ConfigError
 
 MIB = 1 << 20
 GIB = 1 << 30
+SHARED = "-SHARED"
+"""How labels end of a GPU that pods share in turns."""
+_SLICE = "-MIG-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +52,17 @@ def find_gpu(name: str) -> Gpu:
     for gpu in GPUS.values():
         if wanted == gpu.name or wanted in map(str.lower, gpu.products):
             return gpu
-    raise ConfigError(f"unknown GPU {name!r}: choose one of {', '.join(GPUS)}")
+    part = kind_of_part(name)
+    whole = f", {part}, of which only whole ones are known" if part else ""
+    raise ConfigError(f"unknown GPU {name!r}{whole}: choose one of {', '.join(GPUS)}")
+
+
+def kind_of_part(product: str) -> str | None:
+    """What a label says of a part of a GPU, in words; None: it is one of a whole GPU."""
+    name = product.upper()
+    if _SLICE in name:
+        return "a slice of one (MIG)"
+    return "one that pods share in turns" if name.endswith(SHARED) else None
 
 
 _CATALOGUE = (
@@ -72,8 +91,29 @@ _CATALOGUE = (
         dollars_per_hour=1.21,
     ),
     Gpu(
+        name="l40s",
+        products=("NVIDIA-L40S",),
+        memory_bytes=46068 * MIB,
+        bandwidth_bytes_per_second=864e9,
+        flops_per_second=362e12,
+        dollars_per_hour=1.86,
+    ),
+    Gpu(
+        name="a10",
+        products=("NVIDIA-A10",),
+        memory_bytes=23028 * MIB,
+        bandwidth_bytes_per_second=600e9,
+        flops_per_second=125e12,
+        dollars_per_hour=2.00,
+    ),
+    Gpu(
         name="a100-40",
-        products=("NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB"),
+        products=(
+            "NVIDIA-A100-SXM4-40GB",
+            "NVIDIA-A100-PCIE-40GB",
+            "A100-SXM4-40GB",
+            "A100-PCIE-40GB",
+        ),
         memory_bytes=40960 * MIB,
         bandwidth_bytes_per_second=1555e9,
         flops_per_second=312e12,
@@ -81,11 +121,27 @@ _CATALOGUE = (
     ),
     Gpu(
         name="a100-80",
-        products=("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe"),
+        products=("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe", "A100-SXM4-80GB"),
         memory_bytes=81920 * MIB,
         bandwidth_bytes_per_second=2039e9,
         flops_per_second=312e12,
         dollars_per_hour=3.67,
+    ),
+    Gpu(
+        name="h100-pcie",
+        products=("NVIDIA-H100-PCIe",),
+        memory_bytes=81559 * MIB,
+        bandwidth_bytes_per_second=2000e9,
+        flops_per_second=756e12,
+        dollars_per_hour=6.98,
+    ),
+    Gpu(
+        name="h100-nvl",
+        products=("NVIDIA-H100-NVL",),
+        memory_bytes=95830 * MIB,
+        bandwidth_bytes_per_second=3900e9,
+        flops_per_second=835e12,
+        dollars_per_hour=6.98,
     ),
     Gpu(
         name="h100",
@@ -102,6 +158,22 @@ _CATALOGUE = (
         bandwidth_bytes_per_second=4800e9,
         flops_per_second=989e12,
         dollars_per_hour=9.50,
+    ),
+    Gpu(
+        name="h200-nvl",
+        products=("NVIDIA-H200-NVL",),
+        memory_bytes=143771 * MIB,
+        bandwidth_bytes_per_second=4800e9,
+        flops_per_second=835e12,
+        dollars_per_hour=9.50,
+    ),
+    Gpu(
+        name="b200",
+        products=("NVIDIA-B200",),
+        memory_bytes=183359 * MIB,
+        bandwidth_bytes_per_second=7700e9,
+        flops_per_second=2250e12,
+        dollars_per_hour=14.24,
     ),
 )
 

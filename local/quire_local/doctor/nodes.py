@@ -3,6 +3,8 @@
 from collections import Counter
 from typing import Any
 
+from quire_engine.errors import ConfigError
+from quire_engine.profiles.gpus import SHARED, find_gpu, kind_of_part
 from quire_local.cluster.api import ClusterApi
 from quire_local.doctor.finding import Findings, fail, ok, warn
 from quire_local.doctor.installation import is_ready
@@ -48,11 +50,27 @@ def _gpus(nodes: list[Body]) -> Findings:
     for node in with_gpu:
         if _product(node):
             counts[_product(node)] += _num_gpus(node)
+    for product in sorted(counts):
+        yield from _unknown(product)
     if counts:
         yield ok("gpus", ", ".join(f"{number} {name}" for name, number in sorted(counts.items())))
     elif not with_gpu and not labelled:
         words = "no node has any: services can use accelerators cpu and simulated alone"
         yield warn("gpus", words, _PLUGIN)
+
+
+def _unknown(product: str) -> Findings:
+    """A label of which the catalogue knows no price, no memory and no speed."""
+    try:
+        find_gpu(product)
+    except ConfigError:
+        part = kind_of_part(product)
+        what = f"a GPU, and {part}" if part else "a GPU"
+        words = f"{product}: quire knows no price, memory and speed of such {what}"
+        fix = "set accelerators[].costPerHour where it is used; the rest is learnt of its engines"
+        if product.upper().endswith(SHARED):
+            fix += ", and --gpu-memory-utilization in engine.extraArgs, so that all who share fit"
+        yield warn("gpus", words, fix)
 
 
 def _wanted(nodes: list[Body], services: list[Body]) -> Findings:

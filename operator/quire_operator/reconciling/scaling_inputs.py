@@ -147,8 +147,11 @@ def _gpu_and_shape(
     if accelerator.simulate:
         return find_gpu(accelerator.simulate.gpu), find_shape(accelerator.simulate.model_shape)
     gpus = [find_gpu(product) for product in accelerator.products]
-    smallest = min(gpus, key=lambda gpu: gpu.memory_bytes, default=None)
-    return smallest, shape_of_source(service.spec.model.source)
+    # of the same memory the slowest: nobody chooses which of them a replica gets
+    least = min(
+        gpus, key=lambda gpu: (gpu.memory_bytes, gpu.bandwidth_bytes_per_second), default=None
+    )
+    return least, shape_of_source(service.spec.model.source)
 
 
 def _accelerators(observed: Observed) -> tuple[AcceleratorInputs, ...]:

@@ -25,7 +25,7 @@ class Simulation(Part, frozen=True, kw_only=True):
     """Engines that compute nothing, and take the time that a real one would."""
 
     gpu: GpuName
-    """Which GPU's speed and memory, by quire's name of it: l4, a100, h100, ..."""
+    """Which GPU's speed and memory, by quire's name of it: l4, a100-80, h100, ..."""
     model_shape: ShapeName
     """Which model's size, such as llama3-8b."""
 

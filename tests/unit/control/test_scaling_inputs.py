@@ -226,6 +226,19 @@ def test_what_a_replica_should_do_is_known_of_models_that_are_known() -> None:
     assert (several.expected, several.gpus_per_replica) == (None, 2)
 
 
+def test_of_several_products_the_least_is_expected() -> None:
+    hbm3, pcie = "NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe"
+    model = {"source": "hf://meta-llama/Meta-Llama-3-8B@main", "name": "llama3"}
+    found = {
+        products: inputs(service=service(H100 | {"products": products.split()}, model=model))
+        for products in (hbm3, pcie, f"{hbm3} {pcie}", f"{pcie} {hbm3}")
+    }
+    expected = {name: one.accelerators[0].expected for name, one in found.items()}
+    assert expected[pcie] is not None
+    assert expected[pcie] != expected[hbm3]
+    assert expected[f"{hbm3} {pcie}"] == expected[f"{pcie} {hbm3}"] == expected[pcie]
+
+
 def test_gpus_are_counted_on_nodes_that_are_ready() -> None:
     node = Node(name="a", product="NVIDIA-L4", num_gpus=4, is_ready=True, created_at=NOW)
     nodes = (

@@ -68,9 +68,22 @@ def test_float32_is_slower_everywhere() -> None:
     assert float32.predict(0, 0, 8192) > 1.5 * LLAMA.predict(0, 0, 8192)
 
 
+_FAMILIES = (
+    ("l4", "l40s"),
+    ("a10g", "a10"),
+    ("a100-40", "a100-80"),
+    ("a100-80", "h100"),
+    ("h100-pcie", "h100-nvl"),
+    ("h100-nvl", "h200-nvl"),
+    ("h100", "h200"),
+    ("h200", "b200"),
+)
+"""The slower and the faster one."""
+
+
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=lambda shape: shape.name)
 def test_better_cards_of_a_family_are_never_slower(shape: ModelShape) -> None:
-    for worse, better in (("a100-40", "a100-80"), ("a100-80", "h100"), ("h100", "h200")):
+    for worse, better in _FAMILIES:
         slow = estimate_step_time(GPUS[worse], shape)
         fast = estimate_step_time(GPUS[better], shape)
         for work in ((1, 500), (128, 100_000), (0, 0, 4096, count_pairs(0, 4096))):

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from quire_engine.errors import ConfigError
-from quire_engine.profiles.gpus import GPUS, find_gpu
+from quire_engine.profiles.gpus import GIB, GPUS, find_gpu
 from quire_engine.profiles.shapes import SHAPES, ModelShape, find_shape
 
 
@@ -80,15 +80,68 @@ def test_impossible_shapes_are_refused() -> None:
         _shape(num_kv_heads=3)
 
 
-def test_a_gpu_is_found_by_name_and_by_node_label() -> None:
-    assert find_gpu("H100") is find_gpu("NVIDIA-H100-80GB-HBM3") is GPUS["h100"]
+@pytest.mark.parametrize(
+    ("name", "driver"),
+    [
+        ("t4", "Tesla T4"),
+        ("l4", "NVIDIA L4"),
+        ("l40s", "NVIDIA L40S"),
+        ("a10", "NVIDIA A10"),
+        ("a10g", "NVIDIA A10G"),
+        ("a100-40", "NVIDIA A100-SXM4-40GB"),
+        ("a100-40", "NVIDIA A100-PCIE-40GB"),
+        ("a100-80", "NVIDIA A100-SXM4-80GB"),
+        ("a100-80", "NVIDIA A100 80GB PCIe"),
+        ("a100-80", "A100-SXM4-80GB"),
+        ("h100", "NVIDIA H100 80GB HBM3"),
+        ("h100-pcie", "NVIDIA H100 PCIe"),
+        ("h100-nvl", "NVIDIA H100 NVL"),
+        ("h200", "NVIDIA H200"),
+        ("h200-nvl", "NVIDIA H200 NVL"),
+        ("b200", "NVIDIA B200"),
+    ],
+)
+def test_a_gpu_is_found_by_name_and_by_the_label_that_its_driver_makes(
+    name: str, driver: str
+) -> None:
+    label = driver.replace(" ", "-")  # as the feature discovery writes it
+    assert find_gpu(name.upper()) is find_gpu(label) is find_gpu(label.lower()) is GPUS[name]
 
 
 def test_an_unknown_gpu_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"unknown GPU 'h300'.*a100-80, h100, h200"):
+    with pytest.raises(ConfigError, match=r"unknown GPU 'h300': choose .*a100-80, .*h100, h200"):
         find_gpu("h300")
 
 
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        (
+            "NVIDIA-L4-SHARED",
+            ", one that pods share in turns, of which only whole ones are known: choose",
+        ),
+        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", r", a slice of one \(MIG\), of which"),
+        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED", r", a slice of one \(MIG\), of which"),
+    ],
+)
+def test_a_part_of_a_gpu_is_not_taken_for_the_whole(label: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        find_gpu(label)
+
+
 def test_no_node_label_means_two_gpus() -> None:
-    products = [product for gpu in GPUS.values() for product in gpu.products]
+    products = [product.lower() for gpu in GPUS.values() for product in gpu.products]
     assert len(products) == len(set(products))
+
+
+def test_the_cheapest_come_first() -> None:
+    prices = [gpu.dollars_per_hour for gpu in GPUS.values()]
+    assert prices == sorted(prices)
+
+
+def test_figures_are_in_their_units() -> None:
+    for gpu in GPUS.values():
+        assert 15 * GIB <= gpu.memory_bytes < 200 * GIB
+        # what a decode step of one request, and what a prompt would take of it
+        assert 0.015 < gpu.memory_bytes / gpu.bandwidth_bytes_per_second < 0.1
+        assert 60 < gpu.flops_per_second / gpu.bandwidth_bytes_per_second < 500
