@@ -71,3 +71,22 @@ def test_a_rollout_ends_where_one_replica_never_finds_a_gpu(tmp_path: Path) -> N
         wait_until(lambda: up.condition("Ready")[0] == "False")
         up.write(full(3, 2048))
         wait_until(lambda: len(pids(up) - before) == 3)
+
+
+def test_engines_do_not_make_room_for_a_gpu_that_they_do_not_have(tmp_path: Path) -> None:
+    def wanted(product: str) -> dict[str, Any]:
+        return resource(
+            model={"source": "hf://qwen/Qwen3-0.6B"},
+            accelerators=[{"name": "l4", "products": [product], "minReplicas": 2}],
+            scaling={"mode": "External"},
+        )
+
+    with RunningUp(tmp_path, wanted("NVIDIA-L4"), flags=("--simulate", "l4=2")) as up:
+        wait_until(lambda: len(pids(up)) == 2)
+        before = pids(up)
+        up.write(wanted("NVIDIA-L40S"))
+        wait_until(lambda: "this machine has none" in str(up.service()["conditions"]))
+        assert len(pids(up) & before) == 2
+        up.write(wanted("NVIDIA-L4"))
+        wait_until(lambda: up.condition("Ready")[0] == "True")
+        assert len(pids(up) & before) == 2

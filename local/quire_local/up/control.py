@@ -315,21 +315,24 @@ class Control:
                 continue
             soon = self._given.inventory.find(engine.claim, [*self._kept(), *promised])
             if soon is None:
-                engine.place(None, self._why_no_room(engine))
+                why, may_room_help = self._why_no_room(engine)
+                engine.place(None, why, may_room_help=may_room_help)
                 continue
             promised.append((soon, engine.claim.count))
             if engine.age_seconds > _PATIENCE_SECONDS:
                 engine.place(None, "there are enough, and who has them is ending its answers")
 
-    def _why_no_room(self, engine: Engine) -> str:
+    def _why_no_room(self, engine: Engine) -> tuple[str, bool]:
+        """And whether those that it is to replace have what it waits for."""
+        nodes = self._given.inventory.able(engine.claim)
         is_replacing = any(
-            one.node and one.template_hash != engine.template_hash
+            one.node in nodes and one.template_hash != engine.template_hash
             for one in self.engines_of(engine.service)
             if one.accelerator == engine.accelerator
         )
         if is_replacing:
-            return "engines that are to be replaced have them, and make room one by one"
-        return self._given.inventory.explain(engine.claim)
+            return "engines that are to be replaced have them, and make room one by one", True
+        return self._given.inventory.explain(engine.claim), False
 
     def _taken(self) -> Iterator[tuple[str, int]]:
         for engine in self.engines:

@@ -76,6 +76,7 @@ class Engine:
     """Where it was placed; empty: where no GPU is needed."""
     unplaced_since: datetime | None = None
     unplaced_why: str = ""
+    may_room_help: bool = True
     port: int = 0
     is_ready: bool = False
     was_ready: bool = False
@@ -118,9 +119,16 @@ class Engine:
         """Where its output is."""
         return self.tools.logs / f"{self.name}.log"
 
-    def place(self, node: str | None, why_not: str = "") -> None:
-        """Put it on a node and start it; None: there is no room, for this reason."""
+    def place(self, node: str | None, why_not: str = "", *, may_room_help: bool = True) -> None:
+        """Put it on a node and start it; None: there is no room, for this reason.
+
+        Parameters
+        ----------
+        may_room_help
+            Whether there is room for it once engines end that it is to replace.
+        """
         if node is None:
+            self.may_room_help = may_room_help
             self.unplaced_since = self.unplaced_since or datetime.now(UTC)
             self.unplaced_why = why_not
             return
@@ -182,6 +190,7 @@ class Engine:
             is_ending=self.is_ending,
             unschedulable_since=self.unplaced_since,
             scheduler_message=self.unplaced_why,
+            may_room_help=self.may_room_help,
             waiting_reason=reason,
             waiting_message=self.config_problem,
             last_exit_reason="Error" if self.last.status else "",

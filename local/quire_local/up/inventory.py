@@ -33,7 +33,7 @@ class Inventory:
         """As the planner sees them."""
         return tuple(
             Node(
-                name=f"simulated-{gpu.name}",
+                name=_node_of(gpu),
                 product=gpu.products[0],
                 num_gpus=num,
                 is_ready=True,
@@ -73,14 +73,19 @@ class Inventory:
         for node, num in taken:
             used[node] = used.get(node, 0) + num
         for gpu in self._able(claim):
-            node = f"simulated-{gpu.name}"
+            node = _node_of(gpu)
             if self._num_gpus[gpu] - used.get(node, 0) >= claim.count:
                 return node
         return None
 
+    def able(self, claim: Claim) -> tuple[str, ...]:
+        """Nodes whose GPUs are meant, and that have enough when nobody else has any."""
+        able = self._able(claim)
+        return tuple(_node_of(gpu) for gpu in able if self._num_gpus[gpu] >= claim.count)
+
     def could_ever(self, claim: Claim) -> bool:
         """Whether there are enough GPUs when nobody else has any."""
-        return any(self._num_gpus[gpu] >= claim.count for gpu in self._able(claim))
+        return bool(self.able(claim))
 
     def explain(self, claim: Claim) -> str:
         """Why there is no room, and what to do."""
@@ -123,6 +128,10 @@ def parse_inventory(text: str) -> dict[str, int]:
 def gpu_of(node: str) -> str | None:
     """Name of the GPU that a node has."""
     return node.removeprefix("simulated-") if node.startswith("simulated-") else None
+
+
+def _node_of(gpu: Gpu) -> str:
+    return f"simulated-{gpu.name}"
 
 
 def _name_of(products: Iterable[str]) -> str | None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from quire_operator.planner import names
-from quire_operator.planner.observed import Deployment, Observed
+from quire_operator.planner.observed import Deployment, Observed, Pod
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.planner.template import kept_template, template_annotations, template_of
 from quire_operator.resource.accelerator import Accelerator
@@ -95,22 +95,42 @@ def rollout_of(
     """Surge where there are GPUs for it; else one by one, once a new pod has waited in vain.
 
     With one replica and no spare GPU there is no way without a gap: the old pod has to go first.
+    Where new pods would find no node even then, as with a product that no node has, none goes.
     """
     current = observed.deployments.get(accelerator.name)
     if current is None or not is_rolling(current.num_updated, current.num_pods, current.replicas):
         return Rollout(is_one_by_one=False)
     pods = [pod for pod in observed.pods if pod.accelerator == accelerator.name]
-    waiting = [
-        pod.unschedulable_since for pod in pods if pod.unschedulable_since and not pod.is_ending
-    ]
+    waiting = [pod for pod in pods if pod.unschedulable_since and not pod.is_ending]
+    if waiting and not _may_room_help(observed, accelerator, pods, waiting, settings):
+        return Rollout(is_one_by_one=False)
     if current.is_one_by_one:  # until it is done: the GPUs are as few as before
         return _one_by_one(current, len(pods), len(waiting), settings, now)
     if not waiting:
         return Rollout(is_one_by_one=False)
-    turn = min(waiting) + timedelta(seconds=settings.surge_patience_seconds)
+    since = min(pod.unschedulable_since for pod in waiting if pod.unschedulable_since)
+    turn = since + timedelta(seconds=settings.surge_patience_seconds)
     if now >= turn:
         return Rollout(is_one_by_one=True)
     return Rollout(is_one_by_one=False, look_again_at=turn)
+
+
+def _may_room_help(
+    observed: Observed,
+    accelerator: Accelerator,
+    pods: list[Pod],
+    waiting: list[Pod],
+    settings: PlannerSettings,
+) -> bool:
+    """Whether new pods might have nodes once old ones go: what these hold is what those lack."""
+    if not any(pod.may_room_help for pod in waiting):
+        return False
+    if settings.is_local or not accelerator.products or observed.nodes is None:
+        return True
+    products = {node.name: node.product for node in observed.nodes}
+    newest = {pod.template_hash for pod in waiting}
+    held = {products.get(pod.node) for pod in pods if pod.template_hash not in newest}
+    return None in held or not held.isdisjoint(accelerator.products)
 
 
 def _one_by_one(

@@ -28,6 +28,8 @@ _STEP_PERCENT = 5
 _MOST_BLOCKS = 1 << 40
 _MULTIPLES = {"": 1, "k": 10**3, "M": 10**6, "Ki": 1 << 10, "Mi": 1 << 20}
 _QUANTITY = re.compile(r"([0-9]{1,12})(|k|M|Ki|Mi)")
+_NOT_HELPFUL = re.compile(r"preemption: 0/(\d+) nodes are available: \1 Preemption is not helpful")
+"""How the scheduler says that no node would take a pod whatever left it: for labels and taints."""
 _GOOD_WAITS = frozenset(("ContainerCreating", "PodInitializing"))
 
 
@@ -48,6 +50,8 @@ class Pod:
     unschedulable_since: datetime | None = None
     """Since when the scheduler finds no node; None: it has one, or was not looked at yet."""
     scheduler_message: str = ""
+    may_room_help: bool = True
+    """While it finds no node: whether it might, once other pods end."""
     waiting_reason: str = ""
     """Why its container does not run, in the kubelet's word: ImagePullBackOff, ..."""
     waiting_message: str = ""
@@ -226,6 +230,11 @@ def _loading(loading: Loading) -> LoadingEngine:
     return LoadingEngine(phase, int(min(max(loading.fraction, 0.0), 1.0) * steps) * _STEP_PERCENT)
 
 
+def may_room_help(words: str) -> bool:
+    """Whether a node might take a pod once others leave it, by the scheduler's words."""
+    return not _NOT_HELPFUL.search(words)
+
+
 def pod_from(body: Mapping[str, Any]) -> Pod:
     """A pod from its body."""
     metadata, status = body["metadata"], body.get("status", {})
@@ -250,6 +259,7 @@ def pod_from(body: Mapping[str, Any]) -> Pod:
         is_ending="deletionTimestamp" in metadata,
         unschedulable_since=moment(scheduled["lastTransitionTime"]) if is_unschedulable else None,
         scheduler_message=scheduled.get("message", "") if is_unschedulable else "",
+        may_room_help=may_room_help(scheduled.get("message", "")),
         waiting_reason=waiting.get("reason", "") if is_waiting_badly else "",
         waiting_message=waiting.get("message", "") if is_waiting_badly else "",
         last_exit_reason=ended.get("reason", ""),

@@ -14,6 +14,7 @@ from quire_operator.planner.observed import (
     Observed,
     Pod,
     deployment_from,
+    may_room_help,
 )
 from quire_operator.planner.plan import Plan, plan
 from quire_operator.planner.settings import GatewayPlace, PlannerSettings
@@ -85,6 +86,8 @@ class Cluster:
     deployments: dict[str, Deployment] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     settings: PlannerSettings = SETTINGS
+    scheduler_words: str = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    """What is said of a pod that finds no GPU."""
     bad_revisions: set[str] = field(default_factory=set)
     """Hashes of pod inputs whose engines never become ready."""
     progress: dict[str, tuple[tuple[int, ...], datetime]] = field(default_factory=dict)
@@ -205,7 +208,8 @@ class Cluster:
                 self.pods[index] = replace(
                     pod,
                     unschedulable_since=self.now,
-                    scheduler_message="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+                    scheduler_message=self.scheduler_words,
+                    may_room_help=may_room_help(self.scheduler_words),
                 )
 
     def _run(self) -> None:

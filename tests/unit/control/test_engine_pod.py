@@ -11,6 +11,7 @@ from quire_engine.config.parse import parse
 from quire_operator.planner.engine_flags import engine_flags, live_config
 from quire_operator.planner.engine_pod import pod_template
 from quire_operator.planner.memory import UTILIZATION, find_misfits
+from quire_operator.planner.observed import Node
 from quire_operator.resource.spec import OWNED_FLAGS
 from tests.unit.control.builders import CPU, H100, L4, SETTINGS, Cluster, external, service
 
@@ -224,6 +225,48 @@ def test_a_rollout_comes_to_its_end_where_more_is_wanted_than_there_are_gpus() -
     assert not first & {pod.template_hash for pod in cluster.pods}
     assert cluster.num_ready() == 2
     assert cluster.least_ready >= 1
+
+
+MISMATCH = (
+    "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. preemption: 0/3"
+    " nodes are available: 3 Preemption is not helpful for scheduling."
+)
+TAKEN = (
+    "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't match Pod's node"
+    " affinity/selector. preemption: 0/3 nodes are available: 1 No preemption victims found for"
+    " incoming pod, 2 Preemption is not helpful for scheduling."
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "product", "num_staying"),
+    [
+        (MISMATCH, "NVIDIA-L40S", 2),  # no node has it: whoever goes makes no room
+        (MISMATCH, "NVIDIA-L4", 2),  # of another label or taint
+        (TAKEN, "NVIDIA-L40S", 2),  # others have all of them
+        (TAKEN, "NVIDIA-L4", 0),  # those that go have them
+    ],
+)
+def test_old_pods_make_room_only_for_what_they_hold(
+    words: str, product: str, num_staying: int
+) -> None:
+    cluster = Cluster(service(L4, **external(2)), {"l4": 2}, scheduler_words=words)
+    names = {"a": "NVIDIA-L4", "b": "NVIDIA-L40S"}
+    cluster.nodes = [
+        Node(name=name, product=product, num_gpus=2, is_ready=True, created_at=cluster.now)
+        for name, product in names.items()
+    ]
+    cluster.settle()
+    cluster.pods = [replace(pod, node="a") for pod in cluster.pods]
+    first = {pod.template_hash for pod in cluster.pods}
+
+    cluster.change(accelerators=[L4 | {"products": [product]}], engine={"maxNumSeqs": 8})
+    for _ in range(6):
+        cluster.settle(60)
+        cluster.wait(31)
+
+    assert sum(pod.template_hash in first for pod in cluster.pods) == num_staying
+    assert cluster.num_ready() == 2
 
 
 def test_a_bad_revision_stops_and_the_old_one_serves_on() -> None:
