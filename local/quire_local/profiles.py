@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
                 f"{shape.weight_bytes() / 1e9:.1f}",
                 f"{shape.kv_bytes_per_token() / 2**10:.1f}",
                 str(shape.max_model_len),
-                ", ".join(gpu for gpu in GPUS if find_shipped(gpu, shape.name)) or "-",
+                ", ".join(gpu for gpu in GPUS if find_shipped(gpu, shape)) or "-",
             ]
             for shape in SHAPES.values()
         ],

@@ -70,7 +70,7 @@ def _measured(config: EngineConfig, profile: EngineProfile) -> SimulationTarget:
 def _catalogued(config: EngineConfig, gpu: Gpu, shape: ModelShape) -> SimulationTarget:
     """A GPU with a model: as measured where a profile of both is shipped, else as estimated."""
     dtype = _compute_type(config)
-    shipped = find_shipped(gpu.name, shape.name) if dtype == "bfloat16" else None
+    shipped = find_shipped(gpu.name, shape) if dtype == "bfloat16" else None
     measured = shipped.step_time if shipped else None
     return SimulationTarget(
         device=gpu.name,

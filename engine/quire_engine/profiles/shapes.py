@@ -5,7 +5,7 @@ Parameter counts equal those of the published checkpoints.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from quire_engine.errors import ConfigError
@@ -64,6 +64,15 @@ class ModelShape:
                 f"model shape {self.name!r}: num_q_heads {self.num_q_heads} must be a multiple "
                 f"of num_kv_heads {self.num_kv_heads}"
             )
+
+    @property
+    def network(self) -> "ModelShape":
+        """The same sizes without a name and a length: equal for models that compute the same.
+
+        Llama 3 and 3.1 of 8B differ in weights and in how far they reach, and not in what a step
+        takes.
+        """
+        return replace(self, name="", max_model_len=1)
 
     @property
     def num_embedding_parameters(self) -> int:

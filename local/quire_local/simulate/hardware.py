@@ -127,10 +127,17 @@ def make_engine_type(
     start_seconds: float = DEFAULT_START_SECONDS,
     num_nodes: int = UNLIMITED,
     spot_hours: float | None = None,
+    by_data_sheets: bool = False,
 ) -> EngineType | Unusable:
     """Make a type of the catalogues' GPU and shape, or say why it can serve nobody.
 
-    Step times are measured ones where quire ships them for this GPU and model, else estimated.
+    Step times are measured ones where quire ships them for this GPU and a model of the same
+    network, else estimated.
+
+    Parameters
+    ----------
+    by_data_sheets
+        Estimate them in any case, so that no type is known better than another.
 
     Raises
     ------
@@ -156,7 +163,8 @@ def make_engine_type(
             f" {num_blocks * BLOCK_SIZE} tokens"
         )
         return Unusable(name=gpu.name, reason=reason)
-    shipped = find_shipped(gpu.name, shape.name) if quantization == "none" else None
+    is_known = quantization == "none" and not by_data_sheets
+    shipped = find_shipped(gpu.name, shape) if is_known else None
     if shipped is not None:
         step_time = shipped.step_time
     else:

@@ -127,7 +127,7 @@ def _expect(
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,
     )
-    shipped = find_shipped(gpu.name, shape.name) if quantization == "none" else None
+    shipped = find_shipped(gpu.name, shape) if quantization == "none" else None
     return Capability(
         step_time=shipped.step_time
         if shipped

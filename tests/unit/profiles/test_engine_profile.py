@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from quire_engine.profiles.engine_profile import (
     save_profile,
 )
 from quire_engine.profiles.files import is_profile_file, read_profile
+from quire_engine.profiles.shapes import find_shape
 from quire_engine.profiles.shipped import FOLDER, find_shipped
 from quire_engine.profiles.step_time import constant_step_time
 from quire_engine.profiles.step_time_calibration import MIN_STEPS, fit_measured
@@ -125,7 +127,7 @@ def test_too_few_kinds_of_steps_make_no_model() -> None:
 
 def test_every_shipped_profile_is_whole() -> None:
     for file in FOLDER.glob("*/*.json"):
-        profile = find_shipped(file.parent.name, file.stem)
+        profile = find_shipped(file.parent.name, find_shape(file.stem))
         assert profile is not None
         assert profile.model == file.stem
         assert profile.step_time.typical_error < 0.05
@@ -133,7 +135,23 @@ def test_every_shipped_profile_is_whole() -> None:
         assert again.predict(64, 64 * 512) == pytest.approx(
             profile.step_time.predict(64, 64 * 512), rel=0.01
         )
-    assert find_shipped("h100", "none") is None
+    assert find_shipped("h100", find_shape("qwen3-32b")) is None
+    assert find_shipped("t4", find_shape("llama3-8b")) is None
+
+
+def test_a_profile_counts_for_models_of_the_same_network() -> None:
+    own, other = find_shape("llama3-8b"), find_shape("llama3.1-8b")
+    found = find_shipped("h100", other)
+    assert found == find_shipped("h100", own)
+    assert found is not None
+    assert found.model == own.name
+    # whatever it is called, and not by its name
+    assert find_shipped("h100", replace(other, name="my-8b", max_model_len=4096)) == found
+    for size in ("hidden_size", "num_layers", "head_dim", "ffn_size", "vocab_size"):
+        wider = replace(other, **{size: 2 * getattr(other, size)})
+        assert find_shipped("h100", wider) is None
+    assert find_shipped("h100", replace(other, has_tied_embedding=True)) is None
+    assert find_shipped("h100", replace(other, has_qk_norm=True)) is None
 
 
 def test_a_file_without_an_end_is_not_read_to_it() -> None:

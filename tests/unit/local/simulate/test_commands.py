@@ -68,11 +68,20 @@ def test_a_broken_promise_and_what_never_came_are_told(capsys: pytest.CaptureFix
     assert "Promise broken" not in kept
 
 
-@pytest.mark.parametrize(("weights", "source"), [("none", "measured"), ("int4", "data sheet")])
+@pytest.mark.parametrize(
+    ("model", "weights", "source"),
+    [
+        ("llama3-8b", "none", "measured"),
+        ("llama3.1-8b", "none", "measured"),  # the same network
+        ("llama3-8b", "int4", "data sheet"),
+        ("mistral-7b", "none", "data sheet"),
+    ],
+)
 def test_a_plan_says_what_step_times_are_from(
-    weights: str, source: str, capsys: pytest.CaptureFixture[str]
+    model: str, weights: str, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["plan", *SMALL, "--gpu", "h100", "--quantization", weights]) == 0
+    asked = ["plan", *SMALL, "--gpu", "h100", "--model", model, "--quantization", weights]
+    assert main(asked) == 0
     [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("h100  ")]
     assert f"  {source}  " in row
 
