@@ -86,6 +86,23 @@ def test_every_end_token_of_the_files_ends_an_answer(tmp_path: Path) -> None:
         assert complete(server, temperature=0.0, ignore_eos=True)["text"] == text
 
 
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_chat_template_of_the_users_is_what_conversations_are_written_by(
+    tmp_path: Path, is_file: bool
+) -> None:
+    folder = make_folder(tmp_path / "model")
+    given = template = (
+        "{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}"
+    )
+    if is_file:
+        given = str(tmp_path / "mine.jinja")
+        Path(given).write_text(template)
+    with RunningServer(str(folder), *FLAGS, "--chat-template", given) as server:
+        messages = [{"role": "user", "content": "the cat sat"}]
+        answer = server.post("/tokenize", {"model": "model", "messages": messages})
+        assert answer.json()["tokens"] == BACKEND.encode("the cat sat<|end|>").ids
+
+
 def greedy_tokens(folder: Path, count: int) -> list[int]:
     """What transformers generates."""
     import torch

@@ -57,6 +57,9 @@ class ModelConfig:
     """Largest model that is downloaded; a larger one is refused before it fills the disk."""
     tokenizer: Text | None = None
     """Path of a tokenizer.json to use in place of the model's own."""
+    chat_template: Text | None = None
+    """Jinja file to write conversations by, in place of the model's own templates; or the template
+    itself, as text."""
     generation_config: GenerationConfig = "auto"
     """Defaults of temperature, top_p, top_k, min_p and repetition_penalty, where a request says
     nothing: auto takes those of the model's generation_config.json or GGUF file; none takes 1, 1,

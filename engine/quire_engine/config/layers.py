@@ -57,7 +57,11 @@ def _load(path: Path) -> dict[str, object]:
         reason = error.strerror or error
         raise ConfigError(f"cannot read the configuration file {path}: {reason}") from error
     except ValueError as error:
-        raise ConfigError(f"the configuration file {path} is not valid JSON: {error}") from error
+        advice = "; files of YAML, as vLLM takes them, are not read: give their lines as flags"
+        more = advice if path.suffix in (".yaml", ".yml") else ""
+        raise ConfigError(
+            f"the configuration file {path} is not valid JSON: {error}{more}"
+        ) from error
     except RecursionError:
         raise ConfigError(f"the configuration file {path} is nested too deeply") from None
     if not isinstance(content, dict):

@@ -131,6 +131,41 @@ DONE_ANYWAY = (
         is_switch=True,
         why="graphs are captured between steps and do not hold up the start",
     ),
+    DoneAnyway(
+        flag="--async-scheduling",
+        is_switch=True,
+        why="where it is of use the next step is planned while one is computed: see --overlap",
+    ),
+    DoneAnyway(
+        flag="--enable-prompt-tokens-details",
+        is_switch=True,
+        why="answers say how many tokens of the prompt were cached in any case",
+    ),
+    DoneAnyway(
+        flag="--enable-request-id-headers",
+        is_switch=True,
+        why="answers have x-request-id in any case",
+    ),
+    DoneAnyway(
+        flag="--disable-uvicorn-access-log",
+        is_switch=True,
+        why="requests are logged only with --log-requests",
+    ),
+    DoneAnyway(flag="--max-log-len", why="prompts are never logged"),
+    DoneAnyway(
+        flag="--enable-reasoning", is_switch=True, why="--reasoning-parser says whether and how"
+    ),
+    DoneAnyway(
+        flag="--chat-template-content-format",
+        values=("auto", "string"),
+        why="templates get contents as text",
+    ),
+    DoneAnyway(
+        flag="--guided-decoding-backend",
+        values=("auto", "xgrammar"),
+        why="structured output is xgrammar's",
+    ),
+    DoneAnyway(flag="--response-role", values=("assistant",), why="answers are the assistant's"),
     DoneAnyway(flag="--disable-log-stats", is_switch=True, why="statistics are not logged"),
     DoneAnyway(
         flag="--disable-custom-all-reduce", is_switch=True, why="one GPU has nothing to reduce"
@@ -149,7 +184,19 @@ NOT_HERE = {
     "--ssl-keyfile": "put a proxy that ends TLS before the server",
     "--ssl-certfile": "put a proxy that ends TLS before the server",
     "--enable-lora": "adapters cannot be served; merge the adapter into the model",
+    "--lora-modules": "adapters cannot be served; merge the adapter into the model",
     "--speculative-config": "there is no speculative decoding; leave it out",
+    "--limit-mm-per-prompt": "prompts are text; leave it out",
+    "--hf-overrides": "config.json of the model is taken as it is: change it there",
+    "--rope-scaling": "config.json of the model is taken as it is: change it there",
+    "--override-generation-config": "change the model's generation_config.json, or leave it to"
+    " requests by --generation-config none",
+    "--compilation-config": "there is nothing to compile but kernels, which are by themselves;"
+    " leave it out",
+    "--kv-transfer-config": "each engine has a KV cache of its own; leave it out",
+    "--enable-expert-parallel": "an engine uses one GPU; leave it out",
+    "--allowed-origins": "put a proxy that answers browsers of other sites before the server",
+    "--root-path": "let the proxy before the server take the path away",
 }
 _WORDS = {
     "dtype": {"half": "float16", "float": "float32"},

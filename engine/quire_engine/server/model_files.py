@@ -6,6 +6,7 @@ from quire_engine.config import EngineConfig
 from quire_engine.execution.base import Progress
 from quire_engine.models.generation_defaults import GenerationDefaults, read_generation_defaults
 from quire_engine.sources.base import ResolvedModel
+from quire_engine.tokenizing.template_file import read_template
 from quire_engine.tokenizing.tokenizer import Tokenizer
 
 
@@ -47,11 +48,20 @@ def choose_defaults(config: EngineConfig, model_path: Path | None) -> Generation
 def choose_tokenizer(config: EngineConfig, model_path: Path | None) -> Tokenizer:
     """Load the model's own tokenizer, the one that is configured, or the simple one.
 
+    With the chat template that is configured, if one is.
+
     Raises
     ------
     ModelError
-        The tokenizer's files are missing, damaged or not supported.
+        The tokenizer's files are missing, damaged or not supported, or the template is.
     """
+    tokenizer = _find_tokenizer(config, model_path)
+    if config.model.chat_template is not None:
+        tokenizer.use_template(read_template(config.model.chat_template))
+    return tokenizer
+
+
+def _find_tokenizer(config: EngineConfig, model_path: Path | None) -> Tokenizer:
     if config.model.tokenizer is not None:
         from quire_engine.tokenizing.file import load_tokenizer_file
 

@@ -54,6 +54,7 @@ def _from_gguf(file: GGUFFile) -> Tokenizer:
         eos_token_ids=eos,
         chat_template=ChatTemplate(source, variables) if isinstance(source, str) else None,
         tool_template=ChatTemplate(for_tools, variables) if isinstance(for_tools, str) else None,
+        template_variables=variables,
     )
 
 
@@ -80,6 +81,7 @@ def _from_folder(folder: Path) -> Tokenizer:
         eos_token_ids=tuple(eos),
         chat_template=None if source is None else ChatTemplate(source, variables),
         tool_template=None if for_tools is None else ChatTemplate(for_tools, variables),
+        template_variables=variables,
     )
 
 

@@ -1,6 +1,6 @@
 """Text to token ids and back. Imports no torch: the API server process lives without it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tokenizers
 
@@ -25,6 +25,7 @@ class Tokenizer:
         eos_token_ids: tuple[int, ...],
         chat_template: ChatTemplate | None,
         tool_template: ChatTemplate | None = None,
+        template_variables: Mapping[str, str] | None = None,
     ) -> None:
         self._backend = backend
         self.bos_token_id = bos_token_id
@@ -35,6 +36,7 @@ class Tokenizer:
         """None where the model has none: then it can't chat."""
         self.tool_template = tool_template
         """The one for conversations with tools, where that is another."""
+        self._template_variables = dict(template_variables or {})
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
         """Ids are below this; a model's output may be wider (padded)."""
         self.longest_token_characters = max(map(len, backend.get_vocab(with_added_tokens=True)))
@@ -44,6 +46,17 @@ class Tokenizer:
         """Control tokens, which `decode` leaves out unless asked for."""
         self.spelling = Spelling(backend)
         """What each token stands for, byte by byte."""
+
+    def use_template(self, source: str) -> None:
+        """Write conversations by this template, with tools and without, and not by the model's.
+
+        Raises
+        ------
+        ModelError
+            It is not valid Jinja.
+        """
+        self.chat_template = ChatTemplate(source, self._template_variables)
+        self.tool_template = None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Turn text into token ids.

@@ -99,6 +99,13 @@ def test_a_wrong_file_is_refused(tmp_path: Path, content: object, parts: list[st
         assert part in str(caught.value)
 
 
+def test_a_file_of_vllm_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text("model: org/name\nport: 8000\n")
+    with pytest.raises(ConfigError, match=r"not valid JSON.*give their lines as flags"):
+        parse({}, {}, config_file=str(file))
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read the configuration file .*No such file"):
         parse({}, {}, config_file=str(tmp_path / "none.json"))

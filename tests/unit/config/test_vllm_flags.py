@@ -118,7 +118,10 @@ def test_short_flags_of_vllm_are_taken_too() -> None:
         (["--kv-cache-dtype", "float16"], ["kv_cache_dtype is float16, but dtype is auto"]),
         (["--revision", "main"], ["--revision needs a MODEL on the hub"]),
         (["--served-model-name", "a", "/m.gguf"], ["put MODEL before it"]),
-        (["--chat-templte", "x"], ["unknown flag --chat-templte"]),
+        (["--chat-templte", "x"], ["unknown flag --chat-templte; did you mean --chat-template?"]),
+        (["--lora-modules", "a=b", "c=d"], ["adapters cannot be served"]),
+        (["--limit-mm-per-prompt", '{"image": 1}'], ["prompts are text"]),
+        (["--guided-decoding-backend", "outlines"], ["not possible", "xgrammar"]),
     ],
 )
 def test_what_quire_does_not_do_is_refused_with_what_to_do(

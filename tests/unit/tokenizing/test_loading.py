@@ -10,6 +10,7 @@ import pytest
 
 from quire_engine.errors import ModelError, RequestError
 from quire_engine.tokenizing.loading import load_tokenizer
+from quire_engine.tokenizing.template_file import read_template
 from tests.unit.tokenizing.builders import CHATML, CORPUS, train_byte_level, write_folder
 
 BACKEND = train_byte_level()
@@ -149,3 +150,27 @@ def test_loading_imports_no_torch(tmp_path: Path) -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_template_of_the_users_takes_the_place_of_all_that_the_model_has(tmp_path: Path) -> None:
+    several = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]
+    for own in (several, None):
+        tokenizer = load_tokenizer(write_folder(tmp_path, BACKEND, chat_template=own))
+        tokenizer.use_template("{{ eos_token }}{{ messages[0].content }}")
+
+        assert tokenizer.tool_template is None
+        assert tokenizer.chat_template is not None
+        assert tokenizer.chat_template.render([{"content": "hi"}]) == "<|end|>hi"
+
+
+def test_a_template_is_given_by_its_file_or_as_text(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jinja"
+    file.write_text("{{ messages }}")
+
+    assert read_template(str(file)) == "{{ messages }}"
+    assert read_template("{{ bos_token }}") == "{{ bos_token }}"
+    assert read_template("{{ x }}" * 1000) == "{{ x }}" * 1000
+    with pytest.raises(ModelError, match="there is no such file; give a Jinja file"):
+        read_template(str(tmp_path / "none.jinja"))
+    with pytest.raises(ModelError, match="cannot be read"):
+        read_template(str(tmp_path))
