@@ -18,6 +18,7 @@ from quire_operator.resource.accelerator import Accelerator
 from quire_operator.resource.status import CONDITION_TYPES, Condition, ConditionType
 
 _MAX_MESSAGE = 2000
+_DOES = {"Fetching": ("fetches", "fetch"), "Loading": ("loads", "load")}
 _NO_INVENTORY = "this operator works in single namespaces and sees no nodes: it tries again by time"
 
 
@@ -144,11 +145,9 @@ def _model_loaded(observed: Observed, findings: Findings) -> Said:
     if running:
         phases = {one.phase for one in observed.loading.values()}
         reason = "Fetching" if "Fetching" in phases else "Loading"
-        does = {"Fetching": "fetch", "Loading": "load"}[reason] if phases else "fetch or load"
-        words = (
-            f"{len(running)} engines {does} the model; accelerators[].loadingPercent says how far"
-        )
-        return False, reason, words
+        one, more = _DOES[reason] if phases else ("fetches or loads", "fetch or load")
+        who = f"1 engine {one}" if len(running) == 1 else f"{len(running)} engines {more}"
+        return False, reason, f"{who} the model; accelerators[].loadingPercent says how far"
     return False, "NotStarted", "no engine runs yet"
 
 

@@ -137,7 +137,8 @@ def _of_keys(observed: Observed) -> Iterator[_Trouble]:
 
 def _of_pods(observed: Observed, findings: Findings) -> Iterator[_Trouble]:
     num_old = findings.num_old_ready if findings.is_rolling else 0
-    kept = f"; {num_replicas(num_old)} of the old revision serve on" if num_old else ""
+    verb = "serves" if num_old == 1 else "serve"
+    kept = f"; {num_replicas(num_old)} of the old revision {verb} on" if num_old else ""
     if findings.trouble:
         yield findings.trouble.reason, findings.trouble.message + kept
         return

@@ -158,8 +158,15 @@ def test_pods_that_a_quota_forbids_are_said_with_its_words() -> None:
     )
 
 
-def test_a_bad_revision_is_said_with_what_serves_on() -> None:
-    cluster = Cluster(service(L4, **external(2)), {"l4": 9})
+@pytest.mark.parametrize(
+    ("replicas", "words"),
+    [
+        (1, "not found; 1 replica of the old revision serves on"),
+        (2, "not found; 2 replicas of the old revision serve on"),
+    ],
+)
+def test_a_bad_revision_is_said_with_what_serves_on(replicas: int, words: str) -> None:
+    cluster = Cluster(service(L4, **external(replicas)), {"l4": 9})
     cluster.settle()
     cluster.change(engine={"maxNumSeqs": 8})
     cluster.bad_revisions.add(deployment_from(deployment_of(cluster)).inputs_hash)
@@ -168,9 +175,9 @@ def test_a_bad_revision_is_said_with_what_serves_on() -> None:
     pods = tuple(pod if pod.is_ready else replace(pod, **bad) for pod in cluster.pods)
     made = plan(replace(cluster.observe(), pods=pods), SETTINGS, NOW)
 
-    assert cluster.num_ready() == 2
+    assert cluster.num_ready() == replicas
     assert said(made, "Ready")[:2] == ("False", "ImagePullFailed")
-    assert said(made, "Degraded")[2].endswith("not found; 2 replicas of the old revision serve on")
+    assert said(made, "Degraded")[2].endswith(words)
     assert said(made, "Available")[0] == "True"
 
 

@@ -78,6 +78,10 @@ def test_how_far_a_model_has_come_is_a_figure_and_what_it_is_at_a_transition() -
         "Fetching",
         "2 engines fetch the model; accelerators[].loadingPercent says how far",
     )
+    pods.pop()
+    assert said(at(LoadingEngine("Fetching", 50)), "ModelLoaded")[2].startswith("1 engine fetches ")
+    assert said(at(), "ModelLoaded")[2].startswith("1 engine fetches or loads the model")
+    pods.append(replace(failing(), name="p2"))
     further = at(LoadingEngine("Fetching", 95), LoadingEngine("Loading", 5))
     assert without_figures(further.status) == without_figures(half.status)
     assert further.status != half.status
