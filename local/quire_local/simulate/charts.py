@@ -42,6 +42,7 @@ def line_chart(
     mark: float | None = None,
     is_stacked: bool = False,
     is_count: bool = False,
+    moments: Sequence[float] = (),
 ) -> str:
     """Draw values over time.
 
@@ -57,6 +58,8 @@ def line_chart(
         Draw steps on top of each other, filled.
     is_count
         Values are whole numbers, and so is the scale.
+    moments
+        Times with a line from top to bottom.
     """
     drawn = [Series(name=s.name, points=_thin(s.points), hue=s.hue) for s in series]
     if is_stacked:
@@ -66,10 +69,11 @@ def line_chart(
     top = highest if highest is not None else _round_up(max(most, mark or 0.0, _LEAST))
     if is_count:
         top = _GRID * math.ceil(top / _GRID)
-    frame = _Frame(last, top)
+    frame = Frame(last, top)
     parts = [frame.grid(unit)]
     # of layers the highest comes first: the others cover it
     parts += map(frame.area, reversed(drawn)) if is_stacked else map(frame.line, drawn)
+    parts += map(frame.moment, moments)
     if mark is not None and mark <= top:
         y = frame.y(mark)
         parts.append(f'<line class="mark" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
@@ -81,7 +85,7 @@ def line_chart(
 
 def band_chart(bands: Sequence[tuple[float, float, str, int]], *, last: float, label: str) -> str:
     """Draw which of several things was so, as coloured bands: (from, to, name, hue)."""
-    frame = _Frame(last or 1.0, 1.0)
+    frame = Frame(last or 1.0, 1.0)
     parts = [
         f'<rect x="{frame.x(start)}" width="{max(frame.x(end) - frame.x(start), 0.2):.1f}" y="0"'
         f' height="14" class="fill-{hue}"><title>{escape(name)}</title></rect>'
@@ -93,7 +97,7 @@ def band_chart(bands: Sequence[tuple[float, float, str, int]], *, last: float, l
     )
 
 
-class _Frame:
+class Frame:
     """Where values are drawn."""
 
     def __init__(self, last: float, top: float) -> None:
@@ -129,6 +133,11 @@ class _Frame:
                 f"{_time(seconds, self._last)}</text>"
             )
         return "".join(parts)
+
+    def moment(self, seconds: float) -> str:
+        """A line across all values."""
+        x = self.x(min(seconds, self._last))
+        return f'<line class="moment" x1="{x}" x2="{x}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>'
 
     def line(self, series: Series) -> str:
         """A line through all points."""

@@ -25,6 +25,7 @@ from typing import Literal, get_args
 from quire_engine.errors import ConfigError
 from quire_local.simulate.agenda import Agenda
 from quire_local.simulate.fleet import Fleet, Replica, Status
+from quire_local.simulate.results import Fault
 from quire_local.words import plain
 
 SPOT_NOTICE_SECONDS = 30.0
@@ -32,6 +33,15 @@ EventKind = Literal["kill", "reclaim", "vanish", "return", "silence", "speak"]
 GATEWAYS = "gateways"
 _WHOLE = ("vanish", "return")
 """Kinds that a type has no share of."""
+_WORDS: dict[EventKind, str] = {
+    "kill": "{some} {name} died",
+    "reclaim": f"the cloud wants {{some}} {{name}} back, in {SPOT_NOTICE_SECONDS:.0f} s",
+    "vanish": "the nodes of {name} are gone: {some} {name} died",
+    "return": "nodes of {name} are back",
+    "silence": "nothing is heard of {some} {name} any more",
+    "speak": "{some} {name} can be heard again",
+}
+"""What happened, to how many of which replicas."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +115,28 @@ class Faults:
         self._random = random
         self._fail_hours = fail_hours
         self.are_gateways_silent = False
+        self.happened: list[Fault] = []
+        """All of it, in order."""
         fleet.came = self._begin
         for event in events:
             agenda.at(event.at, partial(self._happen, event))
 
     def _begin(self, replica: Replica) -> None:
-        self._at_random(self._fail_hours, partial(self._fleet.die, replica))
-        reclaim = partial(self._fleet.reclaim, replica, SPOT_NOTICE_SECONDS)
-        self._at_random(replica.kind.spot_hours, reclaim)
+        self._at_random(self._fail_hours, partial(self._fail, replica))
+        self._at_random(replica.kind.spot_hours, partial(self._reclaim, replica))
+
+    def _fail(self, replica: Replica) -> None:
+        if replica.status is not Status.GONE:
+            self._note(f"{replica.name} died")
+        self._fleet.die(replica)
+
+    def _reclaim(self, replica: Replica) -> None:
+        if replica.status not in (Status.GONE, Status.DRAINING):
+            self._note(f"the cloud wants {replica.name} back, in {SPOT_NOTICE_SECONDS:.0f} s")
+        self._fleet.reclaim(replica, SPOT_NOTICE_SECONDS)
+
+    def _note(self, what: str) -> None:
+        self.happened.append(Fault(at=self._agenda.now, what=what))
 
     def _at_random(self, mean_hours: float | None, action: Callable[[], None]) -> None:
         if mean_hours is not None:
@@ -122,13 +146,16 @@ class Faults:
         fleet, name = self._fleet, event.engine_type
         if name == GATEWAYS:
             self.are_gateways_silent = event.kind == "silence"
+            self._note(_WORDS[event.kind].format(some="the", name=name))
             return
         if event.kind == "return":
+            self._note(_WORDS[event.kind].format(name=name))
             fleet.set_nodes(name, fleet.types[name].num_nodes)
             return
         if event.kind == "vanish":
             fleet.set_nodes(name, 0)
         chosen = self._choose(name, event.share)
+        self._note(_WORDS[event.kind].format(some=len(chosen) or "no", name=name))
         for replica in chosen:
             if event.kind in ("kill", "vanish"):
                 fleet.die(replica)

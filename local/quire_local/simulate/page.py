@@ -1,12 +1,14 @@
 """One page of charts that needs nothing else: styles and SVG are in it, and no script is."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from itertools import groupby
 
 from quire_local.simulate.charts import Series, band_chart, line_chart
+from quire_local.simulate.marks import LEGEND, Moment, fault_times, mark_strip, moments_of
 from quire_local.simulate.report import write_table
-from quire_local.simulate.results import WINDOW_SECONDS, Decided, SimulationResult
+from quire_local.simulate.results import WINDOW_SECONDS, SimulationResult
 from quire_local.words import plain
 
 _TABLE = (
@@ -14,7 +16,8 @@ _TABLE = (
 )
 _BINDINGS = ("blocks", "seats", "first_token", "step")
 _NUM_HUES = 8
-_NO_BREAK = "\N{NO-BREAK SPACE}"
+_MOST_LISTED = 100
+"""Of what happened."""
 _STYLE = """
 :root { color-scheme: light dark;
   --page: light-dark(#f5f5f3, #101216); --panel: light-dark(#ffffff, #181b21);
@@ -49,9 +52,18 @@ polyline { fill: none; stroke-width: 1.5; stroke-linejoin: round; }
   margin-right: 5px; }
 .legend .dashes { height: 0; width: 16px; border-top: 2px dashed var(--bad); border-radius: 0;
   vertical-align: 4px; }
+.moment { stroke: var(--bad); stroke-dasharray: 1 4; stroke-linecap: round; stroke-width: 1.5; }
+.moment-fault, .moment-change { stroke: var(--panel); stroke-width: 1; fill: var(--bad); }
+.moment-change { fill: var(--ink); } [data-several] { stroke: var(--ink); stroke-width: 2; }
+.moment-change[data-several] { stroke: var(--muted); }
+[class^="moment-"]:hover { stroke: var(--hue-0); stroke-width: 3; }
+.legend .sign-fault, .sign-fault, .sign-change { display: inline-block; width: 11px; height: 10px;
+  margin-right: 5px; border-radius: 0; background: var(--bad);
+  clip-path: polygon(0 0, 100% 0, 50% 100%); }
+.legend .sign-change, .sign-change { width: 10px; background: var(--ink); clip-path: circle(); }
 details { margin-top: 14px; } table { border-collapse: collapse; font-size: 13px; }
 td, th { text-align: left; padding: 2px 12px 2px 0; vertical-align: top; }
-td:first-child { white-space: nowrap; } th + td { overflow-wrap: anywhere; }
+td:first-child, td:has(i) { white-space: nowrap; } th + td { overflow-wrap: anywhere; }
 """
 
 
@@ -128,6 +140,8 @@ def _compare(results: Sequence[SimulationResult]) -> list[str]:
 def _alone(one: SimulationResult) -> str:
     types = [name for name in one.replica_hours if one.replica_hours[name] > 0]
     hue_of = {name: index % _NUM_HUES for index, name in enumerate(one.replica_hours)}
+    moments, last = moments_of(one), one.samples[-1].at if one.samples else 1.0
+    draw = partial(line_chart, moments=fault_times(moments, last))
     replicas = [
         Series(
             name=name, points=[(s.at, float(s.ready[name])) for s in one.samples], hue=hue_of[name]
@@ -145,12 +159,14 @@ def _alone(one: SimulationResult) -> str:
     panels = [
         _panel(
             "Ready replicas by type",
-            line_chart(replicas, label=f"Replicas of {one.scaler}", is_stacked=True, is_count=True),
+            draw(replicas, label=f"Replicas of {one.scaler}", is_stacked=True, is_count=True)
+            + mark_strip(moments, last=last, label=f"What happened to {one.scaler}: listed below")
+            + _signs(moments),
             replicas,
         ),
         _panel(
             "Pressure, and which term binds",
-            line_chart(pressures, label=f"Pressure of {one.scaler}", mark=1.0)
+            draw(pressures, label=f"Pressure of {one.scaler}", mark=1.0)
             + _bindings(one)
             + _legend(
                 [(name, 3 + index) for index, name in enumerate(_BINDINGS)],
@@ -161,12 +177,19 @@ def _alone(one: SimulationResult) -> str:
         ),
         _panel(
             "Requests",
-            line_chart(requests, label=f"Requests of {one.scaler}", is_count=True),
+            draw(requests, label=f"Requests of {one.scaler}", is_count=True),
             requests,
         ),
-        _panel("Decisions", _decisions(one), []),
+        _panel("What happened", _happened(moments), []),
     ]
     return f'<div class="board">{"".join(panels)}</div>'
+
+
+def _signs(moments: Sequence[Moment]) -> str:
+    """What marks below the time axis stand for."""
+    kinds = [kind for kind in LEGEND if any(one.kind == kind for one in moments)]
+    items = [f'<span><i class="sign-{kind}"></i>{LEGEND[kind]}</span>' for kind in kinds]
+    return f'<div class="legend">{"".join(items)}</div>' if items else ""
 
 
 def _bindings(one: SimulationResult) -> str:
@@ -182,23 +205,22 @@ def _bindings(one: SimulationResult) -> str:
     return band_chart(bands, last=last, label=f"Binding term of {one.scaler}")
 
 
-def _decisions(one: SimulationResult) -> str:
-    rows = "".join(
-        f"<tr><td>{decided.at:.0f} s</td><td>"
-        f"{escape(_replicas(decided))}</td>"
-        f"<td>{escape(decided.reason)}</td></tr>"
-        for decided in one.decisions[:200]
-    )
+def _happened(moments: Sequence[Moment]) -> str:
+    """The first of all that happened, in a table."""
+    rows = "".join(map(_row, moments[:_MOST_LISTED]))
     if not rows:
-        return "<p>Nothing was changed.</p>"
-    more = f"<p>and {len(one.decisions) - 200} more</p>" if len(one.decisions) > 200 else ""
+        return "<p>Nothing was changed, and nothing broke.</p>"
+    left = len(moments) - _MOST_LISTED
+    more = f"<p>and {left} more, which --json has</p>" if left > 0 else ""
     return f'<div class="list" tabindex="0"><table>{rows}</table>{more}</div>'
 
 
-def _replicas(decided: Decided) -> str:
-    """Of each type, with no end of a line between a type and its number."""
-    found = (f"{name}{_NO_BREAK}{number}" for name, number in decided.replicas.items() if number)
-    return ", ".join(found)
+def _row(one: Moment) -> str:
+    what = f"<td>{escape(one.what)}</td><td>{escape(one.reason)}</td>"
+    if not one.reason:
+        what = f'<td colspan="2">{escape(one.what)}</td>'
+    sign = f'<i class="sign-{one.kind}"></i>{one.kind}'
+    return f"<tr><td>{one.at:.0f} s</td><td>{sign}</td>{what}</tr>"
 
 
 def _setting(value: object) -> str:

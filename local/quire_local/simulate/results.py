@@ -44,6 +44,15 @@ class Decided:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Something that broke, or was whole again."""
+
+    at: float
+    what: str
+    """In words, with how many replicas it met."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Window:
     """Requests that arrived within a time."""
 
@@ -96,6 +105,7 @@ class SimulationResult:
     refusals: Mapping[str, int]
     samples: Sequence[Sample]
     decisions: Sequence[Decided]
+    faults: Sequence[Fault]
     windows: Sequence[Window]
 
 

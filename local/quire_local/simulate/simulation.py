@@ -339,6 +339,7 @@ class Simulation:
             refusals=count_refusals(jobs),
             samples=self._samples,
             decisions=self._decisions,
+            faults=self.faults.happened,
             windows=split_windows(jobs, slo),
         )
 
