@@ -218,7 +218,7 @@ class Scaling(Part, frozen=True, kw_only=True):
     slo: ServiceLevel = ServiceLevel()
     """What answers are to be like; absent: no deadlines, and scaling by blocks alone."""
     scale_to_zero_after: Duration | None = None
-    """How long without a request before no replica is left."""
+    """How long without a request before no replica is left; absent: one stays."""
     stabilization: Stabilization = Stabilization()
     """How long a change must have been right before it is made."""
 
