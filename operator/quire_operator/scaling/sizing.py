@@ -104,6 +104,8 @@ class Sizing:
         fleet, counts = self.fleet, self.fleet.useful
         if counts != fleet.ordered:
             return True
+        if sum(counts.values()) <= self.limits.bounds.fewest:
+            return False
         return self.is_enough(counts, rates) and any(
             counts[one.name] > one.lowest
             and self.is_enough({**counts, one.name: counts[one.name] - 1}, rates)
@@ -121,7 +123,9 @@ class Sizing:
             more = useful[one.name] and one.name not in blocked
             most = useful[one.name] if self.offers.find(one.name) else one.lowest
             tried[one.name] = max(min(most + bool(more), one.highest), one.lowest)
-        return self.limits.allow(tried) and self.spread(tried, rates, low_enough=1.0).load <= 1.0
+        if not any(tried.values()) or not self.limits.allow(tried):
+            return False
+        return self.spread(tried, rates, low_enough=1.0).load <= 1.0
 
     def least_cost(self, rates: Sequence[float]) -> float:
         """What no other replicas for these rates can cost less than."""

@@ -70,9 +70,11 @@ def choose_of(ways: Sequence[Sequence[Option]], rates: Sequence[float], bounds: 
 
 def _may_save(options: Sequence[Option], rates: Sequence[float], best: Mix) -> bool:
     """Whether others could cost less: a look that takes a tenth of the time."""
-    more = best.cost - sum(one.cost * one.lowest for one in options)
-    if more <= min((one.cost for one in options if one.highest > one.lowest), default=0.0):
-        return False  # one of the cheapest beside what has to be
+    least = sum(one.cost * one.lowest for one in options)
+    if not any(one.lowest for one in options):  # something there has to be
+        least = min((one.cost for one in options if one.highest > 0), default=0.0)
+    if best.cost <= least:
+        return False
     return least_cost(options, rates) < (1.0 - _WORTH_A_LOOK) * best.cost
 
 

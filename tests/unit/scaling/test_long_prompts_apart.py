@@ -142,6 +142,31 @@ def test_slower_ones_are_spared_more_and_more() -> None:
     ]
 
 
+def test_what_has_to_be_anyway_hides_no_saving_of_one_replica() -> None:
+    slow, fast = loads(0.9, 3.0), loads(0.5, 1.0)
+    sharing = [
+        Option(name="slow", cost=1.0, loads=slow, lowest=1),
+        Option(name="fast", cost=5.0, loads=fast, lowest=1),
+    ]
+    apart = [replace(sharing[0], loads=loads(0.4, None)), sharing[1]]
+    rates, bounds = [1.2, 1.0], Bounds(most=10)
+    assert choose(sharing, rates, bounds).replicas == {"slow": 2, "fast": 1}
+    assert choose_of([sharing, apart], rates, bounds).replicas == {"slow": 1, "fast": 1}
+
+
+def test_nothing_is_too_much_where_fewer_may_not_be() -> None:
+    three = sizing(l4=3)
+    rates = [0.1 for _ in MIX]
+    assert three.has_surplus(rates)
+    bounds = replace(three.limits.bounds, fewest=3)
+    assert not replace(three, limits=replace(three.limits, bounds=bounds)).has_surplus(rates)
+
+
+def test_where_none_may_be_none_surely_carries_anything() -> None:
+    none = sizing(most={"t4": 0, "l4": 0}, t4=0, l4=0)
+    assert not none.may_surely_carry([one.rate for one in MIX])
+
+
 def test_no_gpu_is_spared_what_a_slower_one_would_take() -> None:
     long = tuple(
         Bucket(prompt_tokens=one, output_tokens=200, prefill_tokens=one, rate=2.0)
