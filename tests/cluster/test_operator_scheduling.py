@@ -7,6 +7,7 @@ import pytest
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.gpu_nodes import MODELS
+from quire_operator.planner.observed import pod_from
 from tests.api.servers import wait_until
 from tests.cluster.operators import RunningOperator, install, uninstall
 from tests.cluster.services import Body, get, make
@@ -62,6 +63,17 @@ def test_causes_are_told_apart_by_what_the_scheduler_says(
         make(kwok_cluster, "default", name, accelerators=[accelerator], replicas=1, **spec)
     for name, _, _, reason, words in CASES:
         assert words in _wait_for_reason(kwok_cluster, name, reason)
+        assert not _may_room_help(kwok_cluster, name), "whoever makes room for it"
+
+
+def _may_room_help(cluster: Cluster, name: str) -> bool:
+    """Whether its pod might find a node once others left theirs."""
+    selector = f"labelSelector=serving.quire.dev/service={name}"
+    items = cluster.api.get(f"/api/v1/namespaces/default/pods?{selector}")["items"]
+    pods = [pod_from(one) for one in items]
+    assert pods
+    assert all(pod.scheduler_message for pod in pods)
+    return any(pod.may_room_help for pod in pods)
 
 
 def _wait_for_reason(cluster: Cluster, name: str, reason: str) -> str:

@@ -175,6 +175,12 @@ def _trim_node(metadata: dict[str, Any], body: Body) -> Body:
     kept = ("name", "labels", "creationTimestamp")
     return {
         "metadata": {name: metadata[name] for name in kept if name in metadata},
-        "spec": {"unschedulable": body.get("spec", {}).get("unschedulable", False)},
+        "spec": {
+            "unschedulable": body.get("spec", {}).get("unschedulable", False),
+            "taints": [
+                {name: one[name] for name in ("key", "value", "effect") if name in one}
+                for one in body.get("spec", {}).get("taints") or ()
+            ],
+        },
         "status": {"conditions": conditions, "allocatable": status.get("allocatable", {})},
     }

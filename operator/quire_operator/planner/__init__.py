@@ -7,6 +7,7 @@ engine_flags           a spec's flags (a change restarts engines) and its live l
 engine_pod             the pod of one accelerator
 template               which template a Deployment has: kept unless what it is made of changed
 placement              how many replicas on which accelerator
+making_room            whether new pods would have a node if old ones went
 memory                 whether a model fits an accelerator
 network_paths, outside who may reach whom, as data
 pinning                which commit the model's revision is

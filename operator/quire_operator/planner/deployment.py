@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from quire_operator.planner import names
-from quire_operator.planner.observed import Deployment, Observed, Pod
+from quire_operator.planner.making_room import old_ones_may_help
+from quire_operator.planner.observed import Deployment, Observed
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.planner.template import kept_template, template_annotations, template_of
 from quire_operator.resource.accelerator import Accelerator
@@ -102,7 +103,7 @@ def rollout_of(
         return Rollout(is_one_by_one=False)
     pods = [pod for pod in observed.pods if pod.accelerator == accelerator.name]
     waiting = [pod for pod in pods if pod.unschedulable_since and not pod.is_ending]
-    if waiting and not _may_room_help(observed, accelerator, pods, waiting, settings):
+    if waiting and not old_ones_may_help(observed, accelerator, pods, waiting, settings):
         return Rollout(is_one_by_one=False)
     if current.is_one_by_one:  # until it is done: the GPUs are as few as before
         return _one_by_one(current, len(pods), len(waiting), settings, now)
@@ -113,24 +114,6 @@ def rollout_of(
     if now >= turn:
         return Rollout(is_one_by_one=True)
     return Rollout(is_one_by_one=False, look_again_at=turn)
-
-
-def _may_room_help(
-    observed: Observed,
-    accelerator: Accelerator,
-    pods: list[Pod],
-    waiting: list[Pod],
-    settings: PlannerSettings,
-) -> bool:
-    """Whether new pods might have nodes once old ones go: what these hold is what those lack."""
-    if not any(pod.may_room_help for pod in waiting):
-        return False
-    if settings.is_local or not accelerator.products or observed.nodes is None:
-        return True
-    products = {node.name: node.product for node in observed.nodes}
-    newest = {pod.template_hash for pod in waiting}
-    held = {products.get(pod.node) for pod in pods if pod.template_hash not in newest}
-    return None in held or not held.isdisjoint(accelerator.products)
 
 
 def _one_by_one(

@@ -28,8 +28,13 @@ _STEP_PERCENT = 5
 _MOST_BLOCKS = 1 << 40
 _MULTIPLES = {"": 1, "k": 10**3, "M": 10**6, "Ki": 1 << 10, "Mi": 1 << 20}
 _QUANTITY = re.compile(r"([0-9]{1,12})(|k|M|Ki|Mi)")
-_NOT_HELPFUL = re.compile(r"preemption: 0/(\d+) nodes are available: \1 Preemption is not helpful")
-"""How the scheduler says that no node would take a pod whatever left it: for labels and taints."""
+_NOT_HELPFUL = re.compile(
+    r"preemption: 0/(\d+) nodes are available: \1 Preemption is not helpful"
+    r"|^0/\d+ nodes are available: (?!\d)"
+)
+"""How the scheduler says that no node would take a pod whatever left it: for labels and taints, or
+before it counts nodes, for a claim that there is not.
+"""
 _GOOD_WAITS = frozenset(("ContainerCreating", "PodInitializing"))
 
 
@@ -101,13 +106,18 @@ class Deployment:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One node, as far as GPUs go."""
+    """One node, as far as engine pods go."""
 
     name: str
     product: str
     num_gpus: int
     is_ready: bool
     created_at: datetime
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    taints: tuple[tuple[str, str, str], ...] = ()
+    """Keys, values and effects."""
+    allocatable: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Amounts by resource, as the API server writes them."""
 
 
 class LoadingEngine(NamedTuple):
@@ -313,6 +323,12 @@ def node_from(body: Mapping[str, Any]) -> Node:
         num_gpus=_amount(status.get("allocatable", {}).get(GPU_RESOURCE, "0")),
         is_ready=ready and not body.get("spec", {}).get("unschedulable", False),
         created_at=moment(metadata["creationTimestamp"]),
+        labels=metadata.get("labels", {}),
+        taints=tuple(
+            (one.get("key", ""), one.get("value", ""), one.get("effect", ""))
+            for one in body.get("spec", {}).get("taints", [])
+        ),
+        allocatable=status.get("allocatable", {}),
     )
 
 

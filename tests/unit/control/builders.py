@@ -167,9 +167,12 @@ class Cluster:
         rolling = self._rolling(deployment.accelerator)
         num_ready = sum(pod.is_ready for pod in mine)
         surplus = len(mine) - deployment.replicas
+        # unready ones, too, stay as long as new ones are not ready in the place of others
+        num_unready = sum(not pod.is_ready for pod in new)
+        may_go = surplus + rolling["maxUnavailable"] > num_unready
         if surplus > 0 and not old:
             self.pods.remove(min(new, key=lambda pod: (pod.is_ready, pod.is_scheduled)))
-        elif old and (unready := [pod for pod in old if not pod.is_ready]):
+        elif old and may_go and (unready := [pod for pod in old if not pod.is_ready]):
             self.pods.remove(unready[0])
         elif old and num_ready > deployment.replicas - rolling["maxUnavailable"]:
             self.pods.remove(old[0])

@@ -1,0 +1,91 @@
+"""Whether new engine pods that find no node would have one if old ones went.
+
+A rollout without a GPU to spare takes old pods away for new ones. Where these want what no node
+has, or what others have, that would take the service away and help nobody: a typo in a product,
+in a label, in a claim's name, or an amount that is too large for the nodes that old ones run on.
+"""
+
+import re
+from collections.abc import Iterable
+
+from quire_operator.planner.names import GPU_RESOURCE
+from quire_operator.planner.observed import Node, Observed, Pod
+from quire_operator.planner.settings import PlannerSettings
+from quire_operator.resource.accelerator import WITHOUT_GPU, Accelerator
+from quire_operator.resource.pod import Toleration
+
+_AMOUNT = re.compile(r"(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = "KMGTPE"
+
+
+def old_ones_may_help(
+    observed: Observed,
+    accelerator: Accelerator,
+    pods: Iterable[Pod],
+    waiting: Iterable[Pod],
+    settings: PlannerSettings,
+) -> bool:
+    """Whether a pod that waits could run where one of another revision does.
+
+    What is not known stands in nobody's way: nodes may not be read, or a node not be seen yet.
+    """
+    hopeful = {pod.template_hash for pod in waiting if pod.may_room_help}
+    if not hopeful or settings.is_local or observed.nodes is None:
+        return bool(hopeful)
+    nodes = {node.name: node for node in observed.nodes}
+    return any(
+        pod.node not in nodes or _may_take(nodes[pod.node], accelerator)
+        for pod in pods
+        if pod.is_scheduled and hopeful - {pod.template_hash}
+    )
+
+
+def _may_take(node: Node, accelerator: Accelerator) -> bool:
+    """Whether a node would take such a pod if it had nothing else to do."""
+    return (
+        node.is_ready
+        and (not accelerator.products or node.product in accelerator.products)
+        and all(
+            node.labels.get(name) == value for name, value in accelerator.pod.node_selector.items()
+        )
+        and all(_is_tolerated(taint, accelerator) for taint in node.taints)
+        and _has_enough(node, accelerator)
+    )
+
+
+def _is_tolerated(taint: tuple[str, str, str], accelerator: Accelerator) -> bool:
+    key, value, effect = taint
+    if effect == "PreferNoSchedule" or (
+        key == GPU_RESOURCE and accelerator.name not in WITHOUT_GPU and effect == "NoSchedule"
+    ):
+        return True
+
+    def tolerates(one: Toleration) -> bool:
+        is_of_key = one.key in ("", key) and (one.operator == "Exists" or one.value == value)
+        return is_of_key and one.effect in ("", effect)
+
+    return any(map(tolerates, accelerator.pod.tolerations))
+
+
+def _has_enough(node: Node, accelerator: Accelerator) -> bool:
+    """Whether a node has as much of everything at all as one pod asks for."""
+    if accelerator.name not in WITHOUT_GPU and node.num_gpus < accelerator.count:
+        return False
+    resources = accelerator.pod.resources
+    for name, asked in {**resources.limits, **resources.requests}.items():
+        wanted, most = amount_of(asked), amount_of(node.allocatable.get(name, 0))
+        if node.allocatable and wanted is not None and most is not None and wanted > most:
+            return False
+    return True
+
+
+def amount_of(quantity: object) -> float | None:
+    """A quantity as the API server writes it, such as 500m or 16Gi; None: it is none."""
+    found = _AMOUNT.fullmatch(str(quantity))
+    if found is None:
+        return None
+    number, exponent, unit = found.groups()
+    if unit and unit.endswith("i"):
+        return float(number) * 1024.0 ** (_BINARY.index(unit[0]) + 1)
+    return float(number) * 10.0 ** (int(exponent) if exponent else _DECIMAL.get(unit or "", 0))
