@@ -176,7 +176,8 @@ REFUSED: list[tuple[str, Body, str]] = [
             ),
         )
     ),
-    ("model", {"model": {"source": "s3://bucket/model"}}, "should match"),
+    ("model", {"model": {"source": "s3://bucket/model"}}, "s3:// and gs:// are not read"),
+    ("model", {"model": {"source": "Qwen/Qwen3-8B"}}, "where the model is: hf://organisation/"),
     ("model", {"model": {"source": "pvc://../x"}}, "with the name of a PersistentVolumeClaim"),
     ("model", {"model": {"source": "https://[::1/x"}}, "https://host:port/file"),
     ("model", {"model": {"source": "https://h:99999/x"}}, "https://host:port/file"),
@@ -199,6 +200,7 @@ REFUSED: list[tuple[str, Body, str]] = [
         "maxNumBatchedTokens is less than maxNumSeqs",
     ),
     ("engine", {"engine": {"extraArgs": ["--port=1"]}}, "extraArgs has a flag that other fields"),
+    ("engine", {"engine": {"extraArgs": ["--seed", "7"]}}, "write each as --flag=value"),
     ("scaling", {"scaling": {"minReplicas": 5, "maxReplicas": 4}}, "minReplicas is more than"),
     ("scaling", {"scaling": {"scaleToZeroAfter": "5m"}}, "only for minReplicas 0"),
     (

@@ -67,7 +67,7 @@ class Accelerator(Part, frozen=True, kw_only=True):
     ] = ()
     """Values of the node label nvidia.com/gpu.product that are this type."""
     count: Annotated[int, Meta(ge=1, le=16)] = 1
-    """GPUs of each engine pod."""
+    """GPUs of each engine pod; an engine computes on one."""
     cost_per_hour: Money | None = None
     """Price of one replica an hour; default: quire's catalogue."""
     min_replicas: Count = 0

@@ -104,10 +104,18 @@ ServedName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-
 Source = Annotated[
     str,
     Meta(
-        min_length=8,
+        min_length=1,
         max_length=512,
-        pattern=r"^(hf|pvc|https|pypi)://[!-~]+$",
+        pattern=r"^[!-~]+$",
         examples=["hf://Qwen/Qwen3-8B@main"],
+        extra_json_schema=validations(
+            Rule(
+                "self.matches('^(hf|pvc|https|pypi)://.+$')",
+                "does not say where the model is: hf://organisation/repository@revision,"
+                " pvc://claim/path, https://host/file.gguf or"
+                " pypi://package==version/path/in/wheel; s3:// and gs:// are not read",
+            )
+        ),
     ),
 ]
 """Where a model is."""
@@ -194,7 +202,20 @@ Quantities = Annotated[
     ),
 ]
 """Amounts by resource."""
-Argument = Annotated[str, Meta(min_length=3, max_length=256, pattern=r"^--[a-z][a-z0-9-]*(=.*)?$")]
+Argument = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=256,
+        pattern=r"^.*$",
+        extra_json_schema=validations(
+            Rule(
+                "self.matches('^--[a-z][a-z0-9-]*(=.*)?$')",
+                "is no flag: write each as --flag=value, not the value in an entry of its own",
+            )
+        ),
+    ),
+]
 """One flag of the engine, with = before its value."""
 Message = Annotated[str, Meta(max_length=2048)]
 """A sentence for people."""
