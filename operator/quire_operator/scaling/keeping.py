@@ -1,13 +1,15 @@
 """What memory keeps besides demand: its own beginning, kept promises, and traffic shares."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from quire_operator.scaling import failures, shortages
 from quire_operator.scaling.case import Case
 from quire_operator.scaling.decision import ServiceMemory
 from quire_operator.scaling.inputs import ScalingInputs, ServiceInputs
+from quire_operator.scaling.spreading import Carried
 
 _LONGEST_GAP_SECONDS = 60.0
 """After so long without a decision, nobody knows what the peak was."""
@@ -20,6 +22,10 @@ _COMFORT = 0.5
 """Of the promises that may be missed: while so few are, the correction fades."""
 _SHARE_CHANGE = 0.1
 """Shares that differ less are not told anew: whoever follows them begins counting again."""
+_AS_LIGHT = 1.05
+"""Times the load of the lightest way: as long as the way that was told is no heavier, it stays. Two
+that are as light would take turns by the chance of which prompts come.
+"""
 
 
 def rejuvenate(
@@ -91,20 +97,48 @@ def correct(case: Case, memory: ServiceMemory) -> ServiceMemory:
 
 def keep_shares(case: Case, memory: ServiceMemory) -> ServiceMemory:
     """Spread tokens over what is ready; small changes are not worth telling."""
-    shares = _spread(case)
-    old = memory.shares
-    is_alike = shares.keys() == old.keys() and all(
-        abs(share - old[name]) < _SHARE_CHANGE for name, share in shares.items()
+    parts_of = partial(_parts_of_tokens, case)
+    return replace(memory, shares=choose_shares(_ways(case), memory.shares, parts_of))
+
+
+def choose_shares(
+    ways: Sequence[Carried],
+    told: Mapping[str, float],
+    parts_of: Callable[[Carried], Mapping[str, float]],
+) -> Mapping[str, float]:
+    """Those that were told, if a way that is as light as any has about these; or the lightest's.
+
+    Parameters
+    ----------
+    ways
+        None where there is nothing to share.
+    parts_of
+        Parts of the tokens by accelerator.
+    """
+    if not ways:
+        return {}
+    lightest, *others = sorted(ways, key=lambda way: way.load)
+    shares = parts_of(lightest)
+    if _are_alike(shares, told):
+        return told
+    as_light = (one for one in others if one.load <= _AS_LIGHT * lightest.load)
+    return told if any(_are_alike(parts_of(one), told) for one in as_light) else shares
+
+
+def _are_alike(shares: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    return shares.keys() == others.keys() and all(
+        abs(share - others[name]) < _SHARE_CHANGE for name, share in shares.items()
     )
-    return memory if is_alike else replace(memory, shares=shares)
 
 
-def _spread(case: Case) -> Mapping[str, float]:
-    """Parts of the tokens by accelerator; none where there is nothing to share."""
+def _ways(case: Case) -> list[Carried]:
     ready = {name: count for name, count in case.fleet.ready.items() if count}
     if len(ready) < 2 or case.service.leaving or case.demand is None or not case.offers.are_known:
-        return {}
-    carried = case.sizing.spread(ready, case.rates_now)
+        return []
+    return case.sizing.spread_all_ways(ready, case.rates_now)
+
+
+def _parts_of_tokens(case: Case, carried: Carried) -> Mapping[str, float]:
     tokens = {
         name: sum(
             part * rate * (bucket.prompt_tokens + bucket.output_tokens)

@@ -60,11 +60,16 @@ class Sizing:
         whole = carry(self.options, counts, rates)
         if whole.load <= low_enough or math.isinf(whole.load):
             return whole
+        return min([whole, *self._spread_apart(counts, rates)], key=lambda way: way.load)
+
+    def spread_all_ways(self, counts: Mapping[str, int], rates: Sequence[float]) -> list[Carried]:
+        """The same in each way that there is: all sharing all, and then the others."""
+        return [carry(self.options, counts, rates), *self._spread_apart(counts, rates)]
+
+    def _spread_apart(self, counts: Mapping[str, int], rates: Sequence[float]) -> list[Carried]:
         there = frozenset(name for name, count in counts.items() if count > 0)
-        if len(there) < _SEVERAL:
-            return whole
-        ways = [carry(options, counts, rates) for options in self._apart_of(there)]
-        return min([whole, *ways], key=lambda way: way.load)
+        ways = self._apart_of(there) if len(there) >= _SEVERAL else []
+        return [carry(options, counts, rates) for options in ways]
 
     def is_enough(self, counts: Mapping[str, int], rates: Sequence[float]) -> bool:
         """Whether these replicas carry all."""

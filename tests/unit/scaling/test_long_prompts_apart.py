@@ -1,5 +1,6 @@
 """Long prompts that are kept apart on fast accelerators."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,11 +12,12 @@ from quire_operator.scaling.capacity import Capacity, capacity
 from quire_operator.scaling.clamping import Limit, Limits, consistent
 from quire_operator.scaling.fleet import see_fleet
 from quire_operator.scaling.inputs import Capability, ServiceLevel
+from quire_operator.scaling.keeping import choose_shares
 from quire_operator.scaling.loads import Load, Loads, keep_apart
 from quire_operator.scaling.mix import Bounds, Option, choose
 from quire_operator.scaling.offers import make_offers
 from quire_operator.scaling.sizing import Sizing
-from quire_operator.scaling.spreading import carry
+from quire_operator.scaling.spreading import Carried, carry
 from quire_operator.scaling.ways import choose_of
 from tests.unit.scaling.worlds import capability, service
 
@@ -165,6 +167,29 @@ def test_nothing_is_too_much_where_fewer_may_not_be() -> None:
 def test_where_none_may_be_none_surely_carries_anything() -> None:
     none = sizing(most={"t4": 0, "l4": 0}, t4=0, l4=0)
     assert not none.may_surely_carry([one.rate for one in MIX])
+
+
+SHARING, APART = {"t4": 0.37, "l4": 0.63}, {"t4": 0.5, "l4": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("sharing", "apart", "told", "expected"),
+    [
+        (0.96, 0.97, {}, SHARING),
+        (0.97, 0.96, SHARING, SHARING),
+        (0.97, 0.96, APART, APART),
+        (1.2, 0.96, SHARING, APART),
+        (1.2, 0.96, {"t4": 0.48, "l4": 0.52}, {"t4": 0.48, "l4": 0.52}),
+        (math.inf, math.inf, SHARING, {}),
+    ],
+)
+def test_ways_that_are_as_light_take_no_turns(
+    sharing: float, apart: float, told: Mapping[str, float], expected: Mapping[str, float]
+) -> None:
+    ways = [Carried(sharing, {}), Carried(apart, {})]
+    parts = dict(zip(ways, (SHARING, APART), strict=True))
+    found = choose_shares(ways, told, lambda way: parts[way] if way.load < math.inf else {})
+    assert found == expected
 
 
 def test_no_gpu_is_spared_what_a_slower_one_would_take() -> None:
