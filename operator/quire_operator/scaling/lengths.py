@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from quire_operator.scaling.answers import Bucket
+from quire_operator.scaling.newest import Newest
 
 Array = np.ndarray[Any, np.dtype[Any]]
 """By bucket."""
@@ -74,21 +75,22 @@ class Lengths:
         )
 
 
-_newest: dict[int, tuple[tuple[Bucket, ...], Lengths]] = {}
-"""By size of blocks: accelerators are asked for the same mix one after the other."""
+_newest: Newest[Lengths] = Newest(16)
+"""Accelerators are asked for the same mix one after the other."""
 
 
 def lengths_of(mix: tuple[Bucket, ...], block_size: int) -> Lengths:
-    """Compute them, once for each mix."""
-    known = _newest.get(block_size)
-    if known is not None and known[0] is mix:
-        return known[1]
+    """Compute them, once for each mix and size of blocks."""
+    return _newest.find((mix,), block_size, lambda: _lengths_of(mix, block_size))
+
+
+def _lengths_of(mix: tuple[Bucket, ...], block_size: int) -> Lengths:
     prompts = np.array([one.prompt_tokens for one in mix])
     outputs = np.array([one.output_tokens for one in mix])
     prefills = np.array([one.prefill_tokens for one in mix])
     firsts = [one.first_tokens or one.prefill_tokens for one in mix]
     means = prompts + outputs / 2
-    found = Lengths(
+    return Lengths(
         rates=np.array([one.rate for one in mix]),
         tokens=prompts + outputs,
         outputs=outputs,
@@ -98,5 +100,3 @@ def lengths_of(mix: tuple[Bucket, ...], block_size: int) -> Lengths:
         context_steps=outputs * means,
         block_steps=outputs * (means / block_size + 0.5),
     )
-    _newest[block_size] = mix, found
-    return found

@@ -143,9 +143,8 @@ def _up(case: Case) -> Step | None:
         return None
     replicas = _grow(case, rates)
     if replicas == fleet.ordered:
-        held = case.hold(
-            f"load is {_share(load)} the target, and the bounds allow nothing that helps"
-        )
+        why = f"load is {_share(load)} the target" if fleet.num_useful else "nothing serves"
+        held = case.hold(f"{why}, and the bounds allow nothing that helps")
         return replace(held, is_stuck=True)
     reason = f"load would be {_share(load)} the target"
     if not fleet.num_useful:
@@ -240,7 +239,7 @@ def _grow_otherwise(case: Case, grown: Mix, rates: list[float]) -> dict[str, int
     costs = grown.cost - limits.cost(fleet.ordered) + limits.cost(fleet.useful)
     as_cheap = (1.0 + _ALIKE) * limits.cost(fleet.ordered)
     most = min((1.0 - _WORTH_MOVING) * costs, as_cheap)
-    if _ALMOST * (1.0 + _MOVE_MARGIN) * sizing.least_cost(rates) > most:
+    if _ALMOST * (1.0 + _MOVE_MARGIN) * sizing.least_cost(rates, most) > most:
         return None  # not even parts of replicas would cost as little
     mix = sizing.afresh([rate * (1.0 + _MOVE_MARGIN) for rate in rates])
     both = {
@@ -297,7 +296,8 @@ def _move(case: Case, rates: list[float]) -> Step | None:
     costs = limits.cost(fleet.ordered)
     is_enough = sizing.is_enough(fleet.useful, case.rates_at_peak)
     # no move follows what was added lately, so that nobody looks for what it could save
-    least = costs if case.has_added_lately else sizing.least_cost(rates)
+    most = (1.0 - _WORTH_MOVING) * costs
+    least = costs if case.has_added_lately else sizing.least_cost(rates, most)
     if is_enough and costs - least < _WORTH_MOVING * costs:
         return None
     wanted = [rate * (1.0 + _MOVE_MARGIN) for rate in rates]

@@ -1,5 +1,6 @@
 """What one replica does of some traffic."""
 
+import gc
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from quire_engine.profiles.step_time import StepLimits, StepTimeModel
 from quire_operator.scaling.answers import Bucket
 from quire_operator.scaling.capacity import Capacity, Incapable, capacity
 from quire_operator.scaling.inputs import ServiceLevel
+from quire_operator.scaling.lengths import Lengths, lengths_of
 from quire_operator.scaling.step_times import StepTimes
 from tests.unit.scaling.worlds import capability
 
@@ -189,3 +191,9 @@ def test_the_same_gpu_at_another_price_is_computed_once() -> None:
     assert capacity(gpu, gpu, mix, CHAT, 0.75) is first
     assert capacity(gpu, gpu, mix, CHAT, 0.5) is not first
     assert capacity(gpu, gpu, (bucket(1000, 200), bucket(3000, 100)), CHAT, 0.75) is not first
+
+
+def test_sizes_of_blocks_that_engines_make_up_fill_no_memory() -> None:
+    for size in range(1, 201):
+        lengths_of((bucket(1000, 200),), size)
+    assert sum(isinstance(one, Lengths) for one in gc.get_objects()) < 100

@@ -51,6 +51,13 @@ def dear_one_serves() -> World:
     return World(service("l4", "h100", down_seconds=60.0), rate=0.5, ordered={"h100": 1})
 
 
+def test_where_nothing_serves_and_nothing_may_be_added_that_is_said() -> None:
+    world = World(service("l4", max_replicas=1), rate=1.0, ordered={"l4": 1})
+    run(world, 200, "l4")
+    assert world.last is not None
+    assert world.last.reason.startswith("nothing serves")
+
+
 def test_what_fails_is_tried_again_ever_later_and_what_serves_stays() -> None:
     world = dear_one_serves()
     first, second = run(world, 900, "l4")
