@@ -16,6 +16,7 @@ Pure: time comes in with the inputs, and the same inputs and memory give the sam
     mix, spreading     the cheapest replicas for some load; some load on replicas that are given
     ways               the same where long prompts are kept apart, and where they are not
     loads, grouping    what requests take of a replica; what is alike, put together
+    parts              what replicas for some load cost at least
     programs           linear programs; without_solver: those that are answered by sorting
     sizing             both for the load that is planned for
     clamping, rooms    bounds of the spec; GPUs that services compete for

@@ -6,7 +6,7 @@ all. Within a decision the same is asked for many rates, so that it is kept.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +42,11 @@ class Group:
     def is_served(self) -> bool:
         """Whether any accelerator can serve them."""
         return any(load is not None for load in self.loads)
+
+    def of(self, are_used: Sequence[bool]) -> "Group":
+        """The same where only these accelerators are used."""
+        loads = zip(self.loads, are_used, strict=True)
+        return replace(self, loads=tuple(load if is_used else None for load, is_used in loads))
 
 
 def group_alike(

@@ -21,6 +21,8 @@ NO_COST = 1e-9
 """An hour: sums of prices that differ by less are the same."""
 MOVE_COST = 0.1
 """Of its price, that a new replica must save an hour to be worth its coming."""
+NEGLIGIBLE = 1e-4
+"""Part of the load: as long as no more is left unserved, all is served."""
 _UNSERVED = 1e4
 """So much dearer than the dearest replica is a replica's load that nobody serves."""
 _TOLERANCE = 1e-6
@@ -81,7 +83,7 @@ class Mix:
     @property
     def is_feasible(self) -> bool:
         """Whether everything is served."""
-        return self.unserved <= 1e-4
+        return self.unserved <= NEGLIGIBLE
 
 
 def choose(options: Sequence[Option], rates: Sequence[float], bounds: Bounds) -> Mix:

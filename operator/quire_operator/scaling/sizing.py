@@ -17,7 +17,8 @@ from quire_operator.scaling.fleet import Fleet
 from quire_operator.scaling.inputs import ServiceInputs
 from quire_operator.scaling.mix import Mix, Option, choose
 from quire_operator.scaling.offers import Offers
-from quire_operator.scaling.spreading import Carried, carry, least_cost
+from quire_operator.scaling.parts import least_cost
+from quire_operator.scaling.spreading import Carried, carry
 from quire_operator.scaling.ways import all_ways, choose_of, spare_the_slow
 
 SLACK = 0.1
@@ -30,6 +31,8 @@ _EVENED_OUT = 0.5
 """What is left of a deviation after requests have waited, within what is promised, for it to pass.
 """
 _FULL = 1.0 + 1e-3
+_MORE = (1, 2, 4, 8)
+"""Replicas of each accelerator, that are tried beside those that there are."""
 _SEVERAL = 2
 """Accelerators: where there is one, it takes everything."""
 
@@ -120,22 +123,31 @@ class Sizing:
     def may_surely_carry(self, rates: Sequence[float]) -> bool:
         """Whether `afresh` surely finds replicas for these: a look that costs a tenth of it.
 
-        Those that there are, and one more of each, are tried.
+        Those that there are, and one, two, four, ... more of each, are tried.
         """
+        tried: dict[str, int] = {}
+        for more in _MORE:
+            before, tried = tried, self._with_more(more)
+            if tried == before or not any(tried.values()) or not self.limits.allow(tried):
+                return False
+            if self.spread(tried, rates, low_enough=1.0).load <= 1.0:
+                return True
+        return False
+
+    def _with_more(self, more: int) -> dict[str, int]:
+        """What there is and so many more of each, as far as each may be."""
         useful, blocked = self.fleet.useful, self.fleet.blocked
         tried = {}
         for one in self.limits.limits:
-            more = useful[one.name] and one.name not in blocked
+            is_growing = useful[one.name] > 0 and one.name not in blocked
             most = useful[one.name] if self.offers.find(one.name) else one.lowest
-            tried[one.name] = max(min(most + bool(more), one.highest), one.lowest)
-        if not any(tried.values()) or not self.limits.allow(tried):
-            return False
-        return self.spread(tried, rates, low_enough=1.0).load <= 1.0
+            tried[one.name] = max(min(most + more * is_growing, one.highest), one.lowest)
+        return tried
 
-    def least_cost(self, rates: Sequence[float]) -> float:
-        """What no other replicas for these rates can cost less than."""
+    def least_cost(self, rates: Sequence[float], most: float = math.inf) -> float:
+        """What replicas for these rates that cost no more than `most` cost at least, an hour."""
         ways = (self.options, *self._apart_of(self._possible))
-        return min(least_cost(one, rates) for one in ways)
+        return min(least_cost(one, rates, most) for one in ways)
 
     def shrink(self, rates: Sequence[float]) -> Mix:
         """The cheapest part of what there is that is not below the minimum.

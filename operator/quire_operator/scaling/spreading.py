@@ -1,4 +1,4 @@
-"""Load that is spread over accelerators: over replicas that are given, or over parts of replicas.
+"""Load that is spread over replicas that are given.
 
 Linear programs without integers: they take a tenth of the time of those that choose replicas, and
 most are answered without a solver.
@@ -13,7 +13,7 @@ from quire_operator.scaling.grouping import Group
 from quire_operator.scaling.mix import Option, group_of
 from quire_operator.scaling.newest import Newest
 from quire_operator.scaling.programs import Row, Shares, make_model, run
-from quire_operator.scaling.without_solver import cost_of_parts, load_of_two
+from quire_operator.scaling.without_solver import load_of_two
 
 _TWO = 2
 
@@ -112,28 +112,6 @@ class _Spread:
             max(solution[load_column], 0.0),
             {name: tuple(parts) for name, parts in shares.items()},
         )
-
-
-def least_cost(options: Sequence[Option], rates: Sequence[float]) -> float:
-    """What no replicas for these rates can cost less than, whatever the bounds: parts of replicas.
-
-    What nobody can serve costs nothing. It takes a tenth of the time of `choose`.
-    """
-    groups = [one for one in group_of(options, rates) if one.is_served]
-    if not groups:
-        return 0.0
-    found = cost_of_parts(groups, [one.cost for one in options])
-    if found is not None:
-        return found
-    num = len(options)
-    columns = Shares(groups, num, num)
-    rows = [Row(values, 1.0, 1.0) for values in columns.of_group]
-    for option, both in enumerate(columns.loads):
-        rows += [Row({option: -1.0} | loads, -math.inf, 0.0) for loads in both]
-    costs = [*(one.cost for one in options), *[0.0] * len(columns.pairs)]
-    size = len(costs)
-    counts = run(make_model(costs, [0.0] * size, [math.inf] * size, rows))[:num]
-    return sum(max(count, 0.0) * one.cost for count, one in zip(counts, options, strict=True))
 
 
 def _load_alone(option: Option, counts: Mapping[str, float], groups: Sequence[Group]) -> float:

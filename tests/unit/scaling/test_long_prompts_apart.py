@@ -164,6 +164,13 @@ def test_nothing_is_too_much_where_fewer_may_not_be() -> None:
     assert not replace(three, limits=replace(three.limits, bounds=bounds)).has_surplus(rates)
 
 
+def test_what_takes_several_more_of_each_is_surely_carried() -> None:
+    few, rates = sizing(t4=4, l4=2), [1.5 * one.rate for one in MIX]
+    assert few.load({"t4": 5, "l4": 3}, rates) > 1.0
+    assert few.may_surely_carry(rates)
+    assert not sizing(most={"t4": 5, "l4": 3}, t4=4, l4=2).may_surely_carry(rates)
+
+
 def test_where_none_may_be_none_surely_carries_anything() -> None:
     none = sizing(most={"t4": 0, "l4": 0}, t4=0, l4=0)
     assert not none.may_surely_carry([one.rate for one in MIX])

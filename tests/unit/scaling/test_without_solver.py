@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 
 from quire_operator.scaling.grouping import group_alike
 from quire_operator.scaling.loads import Load, Loads
-from quire_operator.scaling.mix import Bounds, Option, choose
-from quire_operator.scaling.spreading import carry, least_cost
+from quire_operator.scaling.mix import MOVE_COST, Bounds, Option, choose
+from quire_operator.scaling.parts import least_cost, least_costs_beside
+from quire_operator.scaling.spreading import carry
 from quire_operator.scaling.without_solver import cost_of_parts, load_of_two
 
 BUCKETS = 5
@@ -83,6 +85,42 @@ def test_no_many_replicas_cost_less_than_parts_of_them(
         # the price of what comes, and the solver's gap
         assert least <= (1.0 + 1e-6) * mix.cost
         assert mix.cost <= 1.006 * least + sum(COSTS)
+
+
+@settings(max_examples=60)
+@given(
+    loads=st.lists(loads_of_one, min_size=3, max_size=3),
+    rates=rates_of_all,
+    there=st.lists(st.integers(0, 3), min_size=3, max_size=3),
+)
+def test_nothing_beside_what_has_to_be_costs_less_than_parts_of_it(
+    loads: list[list[Load | None]], rates: list[float], there: list[int]
+) -> None:
+    options = [
+        replace(option(name, cost, Loads.of(one)), lowest=num, current=num)
+        for name, cost, one, num in zip("abc", COSTS, loads, there, strict=True)
+    ]
+    many = [10 * rate for rate in rates]
+    mix = choose(options, many, Bounds(most=10**6))
+    if not mix.is_feasible:
+        return
+    coming = sum(one.cost * (mix.replicas[one.name] - one.current) for one in options)
+    least = least_costs_beside(options, many)
+    assert sum(one.cost * one.lowest for one in options) <= least * (1.0 + 1e-6)
+    assert least <= 1.001 * (mix.cost + MOVE_COST * coming)  # hardly anything may be left
+
+
+def test_replicas_that_cost_too_much_have_no_part_in_what_is_possible() -> None:
+    small, large = (
+        option("a", 1.0, Loads.of([Load(1.0, 1.0)])),
+        option("b", 9.0, Loads.of([Load(0.01, 0.01)])),
+    )
+    assert least_cost([small, large], [3.0]) == pytest.approx(0.27)
+    assert least_cost([small, large], [3.0], most=9.0) == pytest.approx(0.27)
+    assert least_cost([small, large], [3.0], most=8.0) == pytest.approx(3.0)
+    assert least_cost([replace(small, loads=Loads.none(1)), large], [3.0], most=8.0) == math.inf
+    # what has to be is there
+    assert least_cost([small, replace(large, lowest=1)], [3.0], most=8.0) == pytest.approx(0.27)
 
 
 def test_where_memory_and_time_both_run_out_of_one_the_solver_is_asked() -> None:
