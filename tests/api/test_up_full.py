@@ -23,9 +23,9 @@ def full(least: int, length: int = 4096, **spec: Any) -> dict[str, Any]:
     )
 
 
-def pids(up: RunningUp) -> set[int]:
+def pids(up: RunningUp, name: str = "chat") -> set[int]:
     """Of engines that are ready."""
-    engines = up.service().get("engines", [])
+    engines = up.service(name).get("engines", [])
     return {one["pid"] for one in engines if one["phase"] == "ready"}
 
 
@@ -90,3 +90,25 @@ def test_engines_do_not_make_room_for_a_gpu_that_they_do_not_have(tmp_path: Path
         up.write(wanted("NVIDIA-L4"))
         wait_until(lambda: up.condition("Ready")[0] == "True")
         assert len(pids(up) & before) == 2
+
+
+def test_engines_do_not_make_room_for_more_gpus_than_they_leave(tmp_path: Path) -> None:
+    def wanted(name: str, count: int) -> dict[str, Any]:
+        l4 = {"name": "l4", "products": ["NVIDIA-L4"], "count": count, "minReplicas": 1}
+        return resource(
+            name,
+            model={"source": "hf://qwen/Qwen3-0.6B"},
+            accelerators=[l4],
+            scaling={"mode": "External"},
+        )
+
+    other = wanted("other", 1)
+    with RunningUp(tmp_path, wanted("chat", 1), other, flags=("--simulate", "l4=2")) as up:
+        wait_until(lambda: len(pids(up)) == 1)
+        wait_until(lambda: len(pids(up, "other")) == 1)
+        before = pids(up)
+        up.write(wanted("chat", 2), other)
+        wait_until(lambda: "2 more needed" in str(up.service()["conditions"]))
+        assert pids(up) == before
+        up.write(wanted("chat", 2))
+        wait_until(lambda: bool(pids(up) - before))

@@ -324,13 +324,19 @@ class Control:
 
     def _why_no_room(self, engine: Engine) -> tuple[str, bool]:
         """And whether those that it is to replace have what it waits for."""
-        nodes = self._given.inventory.able(engine.claim)
-        is_replacing = any(
-            one.node in nodes and one.template_hash != engine.template_hash
+        replaced = [
+            one
             for one in self.engines_of(engine.service)
             if one.accelerator == engine.accelerator
+            and one.template_hash != engine.template_hash
+            and one.number < engine.number
+        ]
+        staying = (
+            (one.node, one.claim.count)
+            for one in self.engines
+            if one.node and not one.is_ending and one not in replaced
         )
-        if is_replacing:
+        if self._given.inventory.find(engine.claim, staying) is not None:
             return "engines that are to be replaced have them, and make room one by one", True
         return self._given.inventory.explain(engine.claim), False
 

@@ -78,14 +78,9 @@ class Inventory:
                 return node
         return None
 
-    def able(self, claim: Claim) -> tuple[str, ...]:
-        """Nodes whose GPUs are meant, and that have enough when nobody else has any."""
-        able = self._able(claim)
-        return tuple(_node_of(gpu) for gpu in able if self._num_gpus[gpu] >= claim.count)
-
     def could_ever(self, claim: Claim) -> bool:
         """Whether there are enough GPUs when nobody else has any."""
-        return bool(self.able(claim))
+        return any(self._num_gpus[gpu] >= claim.count for gpu in self._able(claim))
 
     def explain(self, claim: Claim) -> str:
         """Why there is no room, and what to do."""

@@ -30,15 +30,20 @@ def old_ones_may_help(
 
     What is not known stands in nobody's way: nodes may not be read, or a node not be seen yet.
     """
-    hopeful = {pod.template_hash for pod in waiting if pod.may_room_help}
+    hopeful = [pod for pod in waiting if pod.may_room_help]
     if not hopeful or settings.is_local or observed.nodes is None:
         return bool(hopeful)
     nodes = {node.name: node for node in observed.nodes}
     return any(
         pod.node not in nodes or _may_take(nodes[pod.node], accelerator)
         for pod in pods
-        if pod.is_scheduled and hopeful - {pod.template_hash}
+        if pod.is_scheduled and any(_takes_place_of(pod, one) for one in hopeful)
     )
+
+
+def _takes_place_of(old: Pod, new: Pod) -> bool:
+    """Whether it is of a later revision: an old one that waits itself takes no new one's place."""
+    return old.template_hash != new.template_hash and old.created_at <= new.created_at
 
 
 def _may_take(node: Node, accelerator: Accelerator) -> bool:

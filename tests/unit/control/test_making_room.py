@@ -1,6 +1,7 @@
 """Old engines make room for new ones only where that helps these."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ SPOT = {"key": "spot", "operator": "Exists"}
 OLD = Pod(
     name="old", accelerator="l4", template_hash="1", created_at=NOW, is_scheduled=True, node="a"
 )
-NEW = replace(OLD, name="new", template_hash="2", is_scheduled=False, node="")
+LATER = NOW + timedelta(minutes=2)
+NEW = replace(OLD, name="new", template_hash="2", created_at=LATER, is_scheduled=False, node="")
 
 
 def helps(
@@ -80,6 +82,8 @@ def test_an_old_one_that_waits_itself_has_nothing_to_give() -> None:
     typo = replace(NEW, may_room_help=False)
     assert not helps(L4, pods=(OLD, waiting, typo)), "what it waits for is no new one's"
     assert not helps(L4, pods=(waiting, NEW))
+    between = replace(OLD, name="between", template_hash="3", created_at=NOW + timedelta(minutes=1))
+    assert not helps(L4, pods=(between, waiting, typo)), "nor what came after it"
 
 
 _PREEMPTION = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: 0/2 nodes are"
