@@ -91,7 +91,7 @@ def measure_steps(
     steps = tuple(step for step in map(_summarise, visited) if step is not None)
     if len(steps) < MIN_STEPS:
         raise CalibrationError(
-            f"of {MIN_STEPS} kinds of steps that are needed only {len(steps)} could be measured "
+            f"{len(steps)} of the {MIN_STEPS} kinds of steps that are needed could be measured "
             f"in {clock() - begin:.1f} s: the machine is slow or busy; {_LONGER}"
         )
     if not any(step.prefill_tokens for step in steps):
