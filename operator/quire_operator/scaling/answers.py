@@ -7,7 +7,7 @@ from it beyond what chance makes, lengths have changed, and the recent one is be
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from quire_operator.scaling.decision import Answers, ServiceMemory
@@ -17,6 +17,10 @@ RECENT_SECONDS = 150.0
 LASTING_SECONDS = 300.0
 _SIGNIFICANT = 4.0
 """Standard deviations by which lengths must differ: of these one is not chance's."""
+_STILL_SIGNIFICANT = 3.0
+"""The same of prompts that come, once they did. Those that are always refused are missing among the
+answers: with one bound they differed and did not by turns, and replicas came and went.
+"""
 _FADED = 2.0
 """Answers in a memory that fades that say as much as one that was counted whole."""
 _TYPICAL_OUTPUT_TOKENS = 200.0
@@ -86,6 +90,13 @@ def buckets(
     return _fit(found, known, bounds, are_others=are_others)
 
 
+def note_lengths(memory: ServiceMemory, bounds: tuple[Sequence[int], ...]) -> ServiceMemory:
+    """Remember whether what comes differs from what was answered: until it hardly does any more."""
+    prompts, outputs = map(typical_lengths, bounds)
+    known = memory.recent if _have_changed(memory, prompts, outputs) else memory.lasting
+    return replace(memory, are_others=_arrive_otherwise(memory, known, prompts))
+
+
 def _have_changed(
     memory: ServiceMemory, prompts: Sequence[float], outputs: Sequence[float]
 ) -> bool:
@@ -110,7 +121,8 @@ def _arrive_otherwise(memory: ServiceMemory, known: Answers, prompts: Sequence[f
     mean = _mean(answered, prompts)
     variance = _mean(answered, [(one - mean) ** 2 for one in prompts])
     deviation = math.sqrt(variance * (_FADED / num + 1.0 / num_arrived))
-    return abs(_mean(arrived, prompts) - mean) > _SIGNIFICANT * deviation
+    bound = _STILL_SIGNIFICANT if memory.are_others else _SIGNIFICANT
+    return abs(_mean(arrived, prompts) - mean) > bound * deviation
 
 
 def _differ(

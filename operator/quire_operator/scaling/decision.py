@@ -232,6 +232,8 @@ class ServiceMemory:
     recent: Answers = Answers()
     lasting: Answers = Answers()
     """The same, and older ones too."""
+    are_others: bool = False
+    """Whether prompts that come differ from those that were answered."""
     parts: tuple[Part, ...] = ()
     """Of the stabilization window."""
     last_request_at: float

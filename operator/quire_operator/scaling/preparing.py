@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from quire_operator.scaling.answers import Bucket, buckets
+from quire_operator.scaling.answers import Bucket, buckets, note_lengths
 from quire_operator.scaling.case import Case
 from quire_operator.scaling.clamping import Limit, Limits, consistent, spare
 from quire_operator.scaling.decision import ServiceMemory
@@ -94,7 +94,9 @@ def _count(seen: Seen, memory: ServiceMemory) -> ServiceMemory:
         return replace(memory, since=seen.now)  # a window with a hole says nothing of its peak
     if seen.is_between:
         return memory
-    return remember(seen.service, seen.heard.gateways, memory, seen.now)
+    memory = remember(seen.service, seen.heard.gateways, memory, seen.now)
+    first = seen.heard.gateways[0]
+    return note_lengths(memory, (first.prompt_bounds, first.output_bounds))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from quire_operator.scaling.answers import Bucket, buckets
-from quire_operator.scaling.decision import ServiceMemory
+from quire_operator.scaling.answers import Bucket, buckets, note_lengths
+from quire_operator.scaling.decision import Sample, ServiceMemory
 from quire_operator.scaling.demand import estimate, remember
 from quire_operator.scaling.inputs import GatewayFigures
 from tests.unit.scaling.worlds import OUTPUT_BOUNDS, PROMPT_BOUNDS, service
@@ -114,3 +114,26 @@ def test_prompts_that_come_are_as_those_answered_unless_they_surely_are_not(
     found = buckets(memory, demand.prompt_rates, BOUNDS)
     tokens_per_second = sum(one.rate * one.prompt_tokens for one in found)
     assert tokens_per_second / demand.rate == pytest.approx(mean, rel=0.05)
+
+
+def test_prompts_that_are_never_answered_differ_all_the_time_and_not_by_turns() -> None:
+    known = watch([{SHORT: 5}] * 120)
+    answered = 300 / EVERY * 5
+
+    def noted(memory: ServiceMemory, num_refused: int) -> ServiceMemory:
+        """After five minutes in which so many longer ones came besides, and were refused."""
+        arrivals = [0.0] * (len(PROMPT_BOUNDS) + 1)
+        arrivals[ROW], arrivals[ROW - 1], arrivals[ROW + 1] = answered, 1.0, float(num_refused)
+        sample = Sample(at=0.0, seconds=300.0, arrivals=tuple(arrivals))
+        some = [list(row) for row in known.lasting.ended]
+        some[ROW - 1][SHORT] = some[ROW + 1][SHORT] = 3.0
+        answers = replace(known.lasting, ended=tuple(map(tuple, some)))
+        seen = replace(memory, samples=(sample,), recent=answers, lasting=answers)
+        return note_lengths(seen, BOUNDS)
+
+    least = next(num for num in range(1000) if noted(known, num).are_others)
+    never = noted(known, least - 1)
+    assert not never.are_others
+    differ = noted(never, 2 * least)
+    assert noted(differ, least - 1).are_others
+    assert not noted(differ, 0).are_others
