@@ -148,6 +148,18 @@ def test_two_releases_live_beside_each_other_in_namespaces_of_their_own(
     assert _role(cluster, TEAM_A, "quire-operator") is not None
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"), [("podMonitors", "PodMonitor"), ("prometheusRule", "PrometheusRule")]
+)
+def test_kinds_that_the_cluster_lacks_are_told_before_anything_is_installed(
+    cluster: Cluster, helm: Helm, value: str, kind: str
+) -> None:
+    said = helm.refusal(f"--set={value}.enabled=true")
+    assert f"{value}.enabled needs the kind {kind}, which this cluster lacks" in said
+    assert "docs/howto/monitoring.md" in said
+    assert _pods(cluster, "operator") == []
+
+
 def test_roles_of_the_cluster_let_people_see_and_change_services(
     cluster: Cluster, helm: Helm
 ) -> None:
