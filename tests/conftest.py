@@ -13,6 +13,7 @@ meanwhile where it is missing.
 """
 
 import os
+import signal
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -33,6 +34,9 @@ settings.register_profile(
     "busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell's background job: what tests start would ignore Ctrl-C as well, and its tests send it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 _BACKGROUND = pytest.StashKey[Background]()
 
 
