@@ -1,6 +1,7 @@
 """What one replica does of some traffic."""
 
 import gc
+import weakref
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ from quire_engine.profiles.step_time import StepLimits, StepTimeModel
 from quire_operator.scaling.answers import Bucket
 from quire_operator.scaling.capacity import Capacity, Incapable, capacity
 from quire_operator.scaling.inputs import ServiceLevel
-from quire_operator.scaling.lengths import Lengths, lengths_of
+from quire_operator.scaling.lengths import lengths_of
 from quire_operator.scaling.step_times import StepTimes
 from tests.unit.scaling.worlds import capability
 
@@ -194,6 +195,7 @@ def test_the_same_gpu_at_another_price_is_computed_once() -> None:
 
 
 def test_sizes_of_blocks_that_engines_make_up_fill_no_memory() -> None:
-    for size in range(1, 201):
-        lengths_of((bucket(1000, 200),), size)
-    assert sum(isinstance(one, Lengths) for one in gc.get_objects()) < 100
+    mix = (bucket(1000, 200),)
+    made = [weakref.ref(lengths_of(mix, size).rates) for size in range(1, 201)]
+    gc.collect()
+    assert sum(one() is not None for one in made) < 100
