@@ -12,6 +12,7 @@ Pure: time comes in with the inputs, and the same inputs and memory give the sam
     retrying           how long what did not work is left alone
     demand, urgency    requests per second in buckets of lengths; what cannot wait for them
     capacity, offers   what one replica does within its promises; what each accelerator offers
+    measured           what replicas have measured of themselves
     engines, steady    what an engine does whatever is asked; with so many requests all the time
     mix, spreading     the cheapest replicas for some load; some load on replicas that are given
     ways               the same where long prompts are kept apart, and where they are not

@@ -24,9 +24,6 @@ from quire_operator.scaling.loads import Load, Loads
 
 TYPICAL = (Bucket(prompt_tokens=1000.0, output_tokens=200.0, prefill_tokens=1000.0, rate=1e-6),)
 """What is planned for while nothing was asked yet."""
-_REFERENCE = (16, 16_384)
-"""Decodes and context by which measurements are compared."""
-_MOST_SPREAD = 1.5
 _TOLERATED = 0.2
 """Part of the requests that may miss the promise, that may do so for the length of their prompt."""
 _DOUBT = 2.0
@@ -150,37 +147,6 @@ def _requests_per_second(loads: Loads, rates: Array) -> float:
     asked = rates[served]
     taken = max(float(loads.memory[served] @ asked), float(loads.time[served] @ asked))
     return float(asked.sum()) / taken if taken > 0 else 0.0
-
-
-def capabilities(
-    service: ServiceInputs, remembered: Mapping[str, Capability]
-) -> tuple[dict[str, Capability], list[Finding]]:
-    """What replicas measured of themselves, the median of each accelerator's."""
-    found, findings = dict(remembered), []
-    for accelerator in service.accelerators:
-        measured = [
-            one.engine.capability
-            for one in service.replicas
-            if one.accelerator == accelerator.name
-            and one.engine is not None
-            and one.engine.capability is not None
-        ]
-        if not measured:
-            continue
-        measured.sort(key=_reference_seconds)
-        found[accelerator.name] = measured[(len(measured) - 1) // 2]
-        fastest, slowest = _reference_seconds(measured[0]), _reference_seconds(measured[-1])
-        if slowest > _MOST_SPREAD * fastest > 0:
-            findings.append(
-                Finding(
-                    code="ProfilesDiffer",
-                    message=f"replicas on {accelerator.name} measured steps from"
-                    f" {fastest * 1e3:.1f} to {slowest * 1e3:.1f} ms for the same work: the"
-                    " median is planned with",
-                )
-            )
-    names = {one.name for one in service.accelerators}
-    return {name: one for name, one in found.items() if name in names}, findings
 
 
 def make_offers(
@@ -401,7 +367,3 @@ def _costs(service: ServiceInputs, findings: list[Finding]) -> dict[str, float]:
             )
         )
     return {one.name: known.get(one.name, assumed) for one in service.accelerators}
-
-
-def _reference_seconds(capability: Capability) -> float:
-    return capability.step_time.predict(*_REFERENCE)

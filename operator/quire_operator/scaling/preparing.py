@@ -19,8 +19,9 @@ from quire_operator.scaling.demand import Demand, estimate, note_part, remember,
 from quire_operator.scaling.fleet import Fleet
 from quire_operator.scaling.hearing import FleetPressure, Heard, measure_pressure
 from quire_operator.scaling.inputs import ServiceInputs
+from quire_operator.scaling.measured import capabilities
 from quire_operator.scaling.mix import Room
-from quire_operator.scaling.offers import Offers, capabilities, make_offers
+from quire_operator.scaling.offers import Offers, make_offers
 from quire_operator.scaling.sizing import Sizing, chance_factor
 from quire_operator.scaling.urgency import Urgency, judge, occupy
 
