@@ -2,7 +2,7 @@
 
 names, settings        labels and names of parts; what the operator is configured with
 observed               a service and its parts as they are in the cluster
-durations              times as users write them
+durations, quantities  times as users write them; amounts as Kubernetes does
 engine_flags           a spec's flags (a change restarts engines) and its live limits (it does not)
 engine_pod             the pod of one accelerator
 template               which template a Deployment has: kept unless what it is made of changed

@@ -5,18 +5,14 @@ has, or what others have, that would take the service away and help nobody: a ty
 in a label, in a claim's name, or an amount that is too large for the nodes that old ones run on.
 """
 
-import re
 from collections.abc import Iterable
 
 from quire_operator.planner.names import GPU_RESOURCE
 from quire_operator.planner.observed import Node, Observed, Pod
+from quire_operator.planner.quantities import amount_of
 from quire_operator.planner.settings import PlannerSettings
 from quire_operator.resource.accelerator import WITHOUT_GPU, Accelerator
 from quire_operator.resource.pod import Toleration
-
-_AMOUNT = re.compile(r"(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = "KMGTPE"
 
 
 def old_ones_may_help(
@@ -83,14 +79,3 @@ def _has_enough(node: Node, accelerator: Accelerator) -> bool:
         if node.allocatable and wanted is not None and most is not None and wanted > most:
             return False
     return True
-
-
-def amount_of(quantity: object) -> float | None:
-    """A quantity as the API server writes it, such as 500m or 16Gi; None: it is none."""
-    found = _AMOUNT.fullmatch(str(quantity))
-    if found is None:
-        return None
-    number, exponent, unit = found.groups()
-    if unit and unit.endswith("i"):
-        return float(number) * 1024.0 ** (_BINARY.index(unit[0]) + 1)
-    return float(number) * 10.0 ** (int(exponent) if exponent else _DECIMAL.get(unit or "", 0))

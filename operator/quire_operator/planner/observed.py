@@ -19,6 +19,7 @@ from quire_operator.planner.names import (
     SEAL_ANNOTATION,
     TEMPLATE_ANNOTATION,
 )
+from quire_operator.planner.quantities import amount_of
 from quire_operator.resource.reading import InferenceService
 from quire_operator.resource.status import ScalingDecision
 from quire_operator.resource.times import moment
@@ -26,8 +27,7 @@ from quire_operator.scaling.outcome import Outcome
 
 _STEP_PERCENT = 5
 _MOST_BLOCKS = 1 << 40
-_MULTIPLES = {"": 1, "k": 10**3, "M": 10**6, "Ki": 1 << 10, "Mi": 1 << 20}
-_QUANTITY = re.compile(r"([0-9]{1,12})(|k|M|Ki|Mi)")
+_MOST_GPUS = 10**12
 _NOT_HELPFUL = re.compile(
     r"preemption: 0/(\d+) nodes are available: \1 Preemption is not helpful"
     r"|^0/\d+ nodes are available: (?!\d)"
@@ -320,7 +320,7 @@ def node_from(body: Mapping[str, Any]) -> Node:
     return Node(
         name=metadata["name"],
         product=metadata.get("labels", {}).get(PRODUCT_LABEL, ""),
-        num_gpus=_amount(status.get("allocatable", {}).get(GPU_RESOURCE, "0")),
+        num_gpus=_num_gpus(status.get("allocatable", {}).get(GPU_RESOURCE, "0")),
         is_ready=ready and not body.get("spec", {}).get("unschedulable", False),
         created_at=moment(metadata["creationTimestamp"]),
         labels=metadata.get("labels", {}),
@@ -337,7 +337,7 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _amount(quantity: object) -> int:
-    """A number of devices as the API server writes it: 8, or 1k; 0 for what is none."""
-    found = _QUANTITY.fullmatch(str(quantity))
-    return int(found[1]) * _MULTIPLES[found[2]] if found else 0
+def _num_gpus(quantity: object) -> int:
+    """A number of devices; 0 for what is none."""
+    amount = amount_of(quantity)
+    return int(amount) if amount is not None and amount < _MOST_GPUS else 0

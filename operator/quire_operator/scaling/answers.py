@@ -66,6 +66,8 @@ def buckets(
 ) -> tuple[Bucket, ...]:
     """Spread rates by prompt over lengths of outputs; those that nobody asks for are left out.
 
+    See `note_lengths`, which comes first.
+
     Parameters
     ----------
     bounds
@@ -73,7 +75,7 @@ def buckets(
     """
     prompts = typical_lengths(bounds[0])
     outputs = typical_lengths(bounds[1])
-    known = memory.recent if _have_changed(memory, prompts, outputs) else memory.lasting
+    known = _known(memory, prompts, outputs)
     columns = [sum(row[at] for row in known.ended if at < len(row)) for at in range(len(outputs))]
     prior = [math.exp(-(math.log(one / _TYPICAL_OUTPUT_TOKENS) ** 2) / 2) for one in outputs]
     columns = _plus(columns, prior, _PRIOR_ANSWERS)
@@ -86,15 +88,19 @@ def buckets(
         total = sum(weights)
         for column, weight in enumerate(weights[: len(outputs)]):
             found.append((prompts[row], outputs[column], rate * weight / total, row))
-    are_others = _arrive_otherwise(memory, known, prompts)
-    return _fit(found, known, bounds, are_others=are_others)
+    return _fit(found, known, bounds, are_others=memory.are_others)
 
 
 def note_lengths(memory: ServiceMemory, bounds: tuple[Sequence[int], ...]) -> ServiceMemory:
     """Remember whether what comes differs from what was answered: until it hardly does any more."""
     prompts, outputs = map(typical_lengths, bounds)
-    known = memory.recent if _have_changed(memory, prompts, outputs) else memory.lasting
+    known = _known(memory, prompts, outputs)
     return replace(memory, are_others=_arrive_otherwise(memory, known, prompts))
+
+
+def _known(memory: ServiceMemory, prompts: Sequence[float], outputs: Sequence[float]) -> Answers:
+    """What was answered, as far as it says what comes."""
+    return memory.recent if _have_changed(memory, prompts, outputs) else memory.lasting
 
 
 def _have_changed(

@@ -42,10 +42,7 @@ class Steady:
         mean = self._mean
         ended = running / mean.output
         return self._predict(
-            round(running) or 1,
-            round(running * mean.context_steps / mean.output) or 1,
-            math.ceil(ended * mean.prefill),
-            math.ceil(ended * mean.pairs),
+            *self.decodes(running), math.ceil(ended * mean.prefill), math.ceil(ended * mean.pairs)
         )
 
     def rate(self, running: float) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quire_operator.planner.making_room import amount_of, old_ones_may_help
+from quire_operator.planner.making_room import old_ones_may_help
 from quire_operator.planner.observed import Node, Observed, Pod, may_room_help, node_from
 from tests.unit.control.builders import CPU, L4, NOW, SETTINGS, Cluster, external, service
 
@@ -135,22 +135,3 @@ def test_a_node_is_read_with_what_pods_ask_of_it() -> None:
     assert node.labels["pool"] == "x"
     assert node.taints == (("spot", "", "NoSchedule"),)
     assert node.allocatable == {"cpu": "4"}
-
-
-@pytest.mark.parametrize(
-    ("quantity", "amount"),
-    [
-        (2, 2.0),
-        ("500m", 0.5),
-        ("16Gi", 16 * 2.0**30),
-        ("1.5G", 1.5e9),
-        ("1e3", 1000.0),
-        (".5", 0.5),
-        ("many", None),
-        ("", None),
-    ],
-)
-def test_amounts_are_read_as_the_api_server_writes_them(
-    quantity: object, amount: float | None
-) -> None:
-    assert amount_of(quantity) == amount

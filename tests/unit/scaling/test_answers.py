@@ -111,7 +111,7 @@ def test_prompts_that_come_are_as_those_answered_unless_they_surely_are_not(
         memory = remember(service("l4"), (seen,), memory, EVERY * at)
     demand = estimate(memory, EVERY * 99)
     assert demand is not None
-    found = buckets(memory, demand.prompt_rates, BOUNDS)
+    found = buckets(note_lengths(memory, BOUNDS), demand.prompt_rates, BOUNDS)
     tokens_per_second = sum(one.rate * one.prompt_tokens for one in found)
     assert tokens_per_second / demand.rate == pytest.approx(mean, rel=0.05)
 
